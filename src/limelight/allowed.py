@@ -1,0 +1,178 @@
+"""Allowed: what a mask allows, in the form that engines read.
+
+A cell (row i, key j) is allowed where every part that is present agrees:
+
+    band    low ≤ j − i ≤ high, the same for all rows (causal, window)
+    spans   j in one of the row's intervals (lengths, documents, prefix, and what `|` and `~` make)
+    dense   a boolean array, where the caller gave one
+
+Band and spans cost O(1) numbers a row; only `dense` can be n×n, and only when the caller's was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limelight import spans as sp
+from limelight.arrays import expand
+from limelight.errors import ShapeError
+
+EMPTY, PARTIAL, FULL = 0, 1, 2
+CHUNK = 1 << 24  # cells looked at together where a dense part must be read
+
+
+@dataclass(frozen=True, eq=False)
+class Allowed:
+    """The allowed cells of an nq × nk matrix; batch and head axes broadcast.
+
+    `spans` is int32 [B|1, H|1, nq|1, R, 2], `dense` is bool [B|1, H|1, nq|1, nk|1].
+    """
+
+    nq: int
+    nk: int
+    band: tuple[int, int] | None = None
+    spans: sp.Spans | None = None
+    dense: Any = None
+
+    def __post_init__(self) -> None:
+        for name, axes in (("spans", 5), ("dense", 4)):
+            part = getattr(self, name)
+            if part is not None and part.ndim < axes:
+                part = part.reshape((1,) * (axes - part.ndim) + tuple(part.shape))
+                object.__setattr__(self, name, part)
+
+    @property
+    def everything(self) -> bool:
+        return self.band is None and self.spans is None and self.dense is None
+
+    @cached_property
+    def rows(self) -> sp.Spans:
+        """Band and spans as one set of intervals a row: int32 [B|1, H|1, nq, R, 2]."""
+        row = np.arange(self.nq)
+        low, high = self.band or (-self.nq, self.nk)
+        rows = sp.make(row + low, row + high + 1, self.nk)[None, None]  # [1, 1, nq, 1, 2]
+        return rows if self.spans is None else sp.intersect(rows, self.spans, self.nk)
+
+    def conjunction(self, other: Allowed) -> Allowed:
+        """The cells allowed by both, part by part."""
+        band = self.band or other.band
+        if self.band and other.band:
+            band = max(self.band[0], other.band[0]), min(self.band[1], other.band[1])
+        spans = other.spans if self.spans is None else self.spans
+        if self.spans is not None and other.spans is not None:
+            spans = sp.intersect(self.spans, other.spans, self.nk)
+        dense = other.dense if self.dense is None else self.dense
+        if self.dense is not None and other.dense is not None:
+            dense = self.dense & other.dense
+        return Allowed(self.nq, self.nk, band, spans, dense)
+
+    def tile(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> NDArray[np.bool_] | None:
+        """The cells of some rows × columns, [B|1, H|1, rows, columns]; None where all are allowed."""
+        if self.everything:
+            return None
+        cells = None
+        if self.band is not None or self.spans is not None:
+            cells = sp.inside(self.rows[:, :, rows], columns)
+        if self.dense is not None:
+            dense = np.asarray(self.dense)
+            dense = dense if dense.shape[2] == 1 else dense[:, :, rows]
+            dense = dense if dense.shape[3] == 1 else dense[..., columns]
+            cells = dense if cells is None else cells & dense
+        assert cells is not None
+        if cells.all():
+            return None
+        return np.broadcast_to(cells, cells.shape[:2] + (len(rows), len(columns)))
+
+    def reach(self, start: int, stop: int) -> tuple[int, int]:
+        """The smallest range of keys that rows start..stop may look at, over batch and heads."""
+        if self.band is None and self.spans is None:
+            return 0, self.nk
+        rows = self.rows[:, :, start:stop]
+        used = rows[..., 0] < rows[..., 1]
+        if not used.any():
+            return 0, 0
+        return int(rows[..., 0][used].min()), int(rows[..., 1][used].max())
+
+    def count(self, bias: NDArray[Any] | None = None) -> NDArray[np.int64]:
+        """How many keys each row may attend to, [B|1, H|1, nq]; −inf in the bias forbids."""
+        if self.dense is None and bias is None:
+            return (self.rows[..., 1] - self.rows[..., 0]).sum(axis=-1, dtype=np.int64)
+        columns = np.arange(self.nk)
+        parts = []
+        for rows in self._row_chunks(bias):
+            tile = self.tile(rows, columns)
+            cells = np.ones((1, 1, len(rows), self.nk), np.bool_) if tile is None else tile
+            if bias is not None:
+                cells = cells & ~np.isneginf(bias if bias.shape[2] == 1 else bias[:, :, rows])
+            parts.append(cells.sum(axis=-1, dtype=np.int64))
+        return np.concatenate(parts, axis=2) if parts else np.zeros((1, 1, 0), np.int64)
+
+    def _row_chunks(self, bias: NDArray[Any] | None = None) -> list[NDArray[np.intp]]:
+        heads = max(
+            int(np.prod(part.shape[:2])) for part in (self.rows, self.dense, bias) if part is not None
+        )
+        step = max(1, CHUNK // max(1, heads * self.nk))
+        return [np.arange(i, min(i + step, self.nq)) for i in range(0, self.nq, step)]
+
+    def blocks(self, height: int, width: int) -> NDArray[np.uint8]:
+        """Each block of height × width cells as EMPTY, PARTIAL or FULL.
+
+        Returns uint8 [B|1, H|1, ceil(nq / height), ceil(nk / width)].
+        """
+        top, left = np.arange(0, self.nq, height), np.arange(0, self.nk, width)
+        bottom, right = np.minimum(top + height, self.nq), np.minimum(left + width, self.nk)
+        counts = np.stack([self._cells(t, b, left, right) for t, b in zip(top, bottom, strict=True)]
+                          or [np.zeros((1, 1, len(left)), np.int64)], axis=2)[:, :, : len(top)]
+        full = (bottom - top)[:, None] * (right - left)
+        return np.where(counts == 0, EMPTY, np.where(counts == full, FULL, PARTIAL)).astype(np.uint8)
+
+    def _cells(
+        self, top: int, bottom: int, left: NDArray[np.intp], right: NDArray[np.intp]
+    ) -> NDArray[np.int64]:
+        """Allowed cells of one row of blocks: int64 [B|1, H|1, blocks]."""
+        if self.dense is not None and len(left):
+            tile = self.tile(np.arange(top, bottom), np.arange(self.nk))
+            if tile is not None:
+                return np.add.reduceat(tile.sum(axis=2, dtype=np.int64), left, axis=-1)
+            return ((bottom - top) * (right - left))[None, None]
+        rows = self.rows[:, :, top:bottom]  # [B, H, rows, R, 2]
+        overlap = np.minimum(rows[..., 1, None], right) - np.maximum(rows[..., 0, None], left)
+        return np.maximum(overlap, 0).sum(axis=(2, 3), dtype=np.int64)
+
+    def flatten(self, batch: tuple[int, ...], heads: int) -> Allowed:
+        """The same with all batch axes in one, checked against the call's: [B|1, H|1, ...]."""
+        return replace(
+            self,
+            spans=None if self.spans is None else _flatten(self.spans, batch, heads, 3),
+            dense=None if self.dense is None else flatten(self.dense, batch, heads, "mask"),
+        )
+
+
+def flatten(array: Any, batch: tuple[int, ...], heads: int, name: str) -> Any:
+    """[..., H|1, nq|1, nk|1] with any leading axes to four axes, [B|1, H|1, nq|1, nk|1]."""
+    array = array.reshape((1,) * (3 - array.ndim) + tuple(array.shape)) if array.ndim < 3 else array
+    try:
+        return _flatten(array, batch, heads, 2)
+    except ValueError:
+        raise ShapeError(
+            f"the {name} has shape {tuple(array.shape)}, whose leading axes do not broadcast to "
+            f"batch {batch} and {heads} query heads: give it [..., {heads}, queries, keys], or 1 "
+            f"where it is the same for all"
+        ) from None
+
+
+def _flatten(array: Any, batch: tuple[int, ...], heads: int, tail: int) -> Any:
+    lead, head, rest = array.shape[: -tail - 1], array.shape[-tail - 1], array.shape[-tail:]
+    np.broadcast_shapes((*lead, head), (*batch, heads))
+    if head not in (1, heads) or len(lead) > len(batch) and any(n != 1 for n in lead[: -len(batch) or None]):
+        raise ValueError
+    if all(n == 1 for n in lead):
+        return array.reshape(1, head, *rest)
+    if len(batch) == 1 and tuple(lead) == batch:
+        return array
+    return expand(array, (*batch, head, *rest)).reshape(int(np.prod(batch)), head, *rest)

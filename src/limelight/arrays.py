@@ -1,0 +1,28 @@
+"""What differs between NumPy arrays and torch tensors, in one place; torch is never imported here."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+
+def is_torch(array: Any) -> bool:
+    """Whether it is a torch tensor; where torch was never imported, nothing is."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def namespace(array: Any) -> Any:
+    """The module whose exp, where and maximum take this array: numpy or torch."""
+    return sys.modules["torch"] if is_torch(array) else np
+
+
+def dtype_name(array: Any) -> str:
+    return str(array.dtype).removeprefix("torch.")
+
+
+def expand(array: Any, shape: tuple[int, ...]) -> Any:
+    """Broadcast without a copy."""
+    return array.expand(shape) if is_torch(array) else np.broadcast_to(array, shape)

@@ -1,0 +1,96 @@
+"""attention() and inspect(): check what was meant, pick an engine, return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from limelight.arrays import is_torch
+from limelight.call import Call, prepare
+from limelight.engines import choose
+from limelight.health import Health
+from limelight.reference import State
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """What one pass gives: the output, and what it says about every row."""
+
+    output: Any
+    health: Health
+
+    def __repr__(self) -> str:
+        shape, dtype = tuple(self.output.shape), self.output.dtype
+        return f"Inspection(output {dtype} {shape})\n{self.health!r}"
+
+    def _repr_html_(self) -> str:
+        return self.health._repr_html_()
+
+
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    engine: str = "auto",
+) -> Any:
+    """Scaled dot-product attention: softmax(scale · Q·Kᵀ → softcap → + bias → mask) · V.
+
+    Shapes: query [..., Hq, Nq, D], key [..., Hk, Nk, D], value [..., Hk, Nk, Dv]; Hq a multiple of
+    Hk; one head may leave the head axis out. Returns [..., Hq, Nq, Dv], as NumPy for lists and
+    NumPy arrays, as a torch tensor with autograd for torch tensors.
+
+    mask     a mask such as Causal(), or booleans that broadcast to [..., Hq, Nq, Nk]; True attends
+    bias     numbers added to the logits, broadcast the same way; −inf masks
+    scale    multiplies the dot products; None means 1/√D, 1.0 means none
+    softcap  c bends the scaled scores s to c·tanh(s/c)
+    sinks    [Hq] extra logits that take probability and give no value
+    engine   "auto" for the fastest that can, or a name from engines()
+
+    >>> attention([[2, 1]], [[2, 1], [1, 0], [0, -1]], [[10, 0], [0, 8], [1, 1]]).round(6)
+    array([[8.829123, 0.858154]])
+    """
+    same = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
+    if is_torch(query):
+        from limelight.torch import functional
+
+        return functional.attention(query, key, value, engine=engine, **same)
+    call = prepare(query, key, value, **same)
+    return call.restore(choose(call, engine).module.forward(call, health=False).output)
+
+
+def inspect(
+    query: Any,
+    key: Any,
+    value: Any,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    engine: str = "auto",
+) -> Inspection:
+    """The same attention in the same single pass, with the health of every row beside the output.
+
+    >>> seen = inspect([[2, 1]], [[2, 1], [1, 0], [0, -1]], [[10, 0], [0, 8], [1, 1]])
+    >>> seen.health.max_prob.round(6), seen.health.verdict
+    (array([0.881645]), array(['peaked'], dtype='<U9'))
+    """
+    same = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
+    if is_torch(query):
+        from limelight.torch import functional
+
+        return functional.inspect(query, key, value, engine=engine, **same)
+    call = prepare(query, key, value, **same)
+    return inspection(call, choose(call, engine).module.forward(call, health=True))
+
+
+def inspection(call: Call, state: State) -> Inspection:
+    """An engine's state in the caller's shapes."""
+    return Inspection(call.restore(state.output), Health.of(call, state))

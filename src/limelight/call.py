@@ -1,0 +1,292 @@
+"""Call: one attention, checked and in canonical form. Every engine reads this and nothing else."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from limelight.allowed import Allowed, flatten
+from limelight.arrays import dtype_name, expand, is_torch
+from limelight.errors import ArgumentError, DtypeError, ShapeError
+from limelight.masks import Mask, as_mask
+
+FLOATS = ("float64", "float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """What was asked, after checking: four axes, one dtype, one kind of array (NumPy or torch).
+
+    Shapes: query [B, Hq, Nq, D], key [B, Hk, Nk, D], value [B, Hk, Nk, Dv]; bias broadcasts to
+    [B, Hq, Nq, Nk]; sinks [Hq]. Strides are the caller's: zero and negative ones occur.
+    """
+
+    query: Any
+    key: Any
+    value: Any
+    allowed: Allowed
+    bias: Any
+    scale: float
+    softcap: float | None
+    sinks: Any
+    batch_shape: tuple[int, ...]
+    headless: bool
+
+    @property
+    def batch(self) -> int:
+        return int(self.query.shape[0])
+
+    @property
+    def query_heads(self) -> int:
+        return int(self.query.shape[1])
+
+    @property
+    def key_heads(self) -> int:
+        return int(self.key.shape[1])
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one key head: query head h reads key head h // group."""
+        return self.query_heads // self.key_heads if self.key_heads else 1
+
+    @property
+    def queries(self) -> int:
+        return int(self.query.shape[2])
+
+    @property
+    def keys(self) -> int:
+        return int(self.key.shape[2])
+
+    @property
+    def head_size(self) -> int:
+        return int(self.query.shape[3])
+
+    @property
+    def value_size(self) -> int:
+        return int(self.value.shape[3])
+
+    @property
+    def dtype(self) -> str:
+        return dtype_name(self.query)
+
+    @property
+    def device(self) -> str:
+        """The kind of device: cpu, cuda, …"""
+        return "cpu" if isinstance(self.query, np.ndarray) else str(self.query.device.type)
+
+    def restore(self, array: Any) -> Any:
+        """[B, Hq, Nq, …] back to the caller's axes."""
+        lead = self.batch_shape if self.headless else (*self.batch_shape, self.query_heads)
+        return array.reshape((*lead, *array.shape[2:]))
+
+
+def prepare(
+    query: Any,
+    key: Any,
+    value: Any = None,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+) -> Call:
+    """Check what was meant and bring it to the canonical form.
+
+    Without a value the call has values of size 0: enough for everything about the weights.
+    """
+    arrays = _one_kind({"query": query, "key": key, "value": value})
+    query, key, value = arrays["query"], arrays["key"], arrays.get("value")
+    for name, array in arrays.items():
+        if array.ndim < 2:
+            raise ShapeError(
+                f"{name} has shape {tuple(array.shape)}: it needs at least two axes, [length, size], "
+                f"and with heads and batch [..., heads, length, size]"
+            )
+    headless = query.ndim == 2
+    query, key = _with_heads(query), _with_heads(key)
+    value = key[..., :0] if value is None else _with_heads(value)
+    batch = _check_shapes(query, key, value)
+    heads, nq, nk = int(query.shape[-3]), int(query.shape[-2]), int(key.shape[-2])
+    return Call(
+        query=_four_axes(query, batch),
+        key=_four_axes(key, batch),
+        value=_four_axes(value, batch),
+        allowed=_allowed(as_mask(mask), nq, nk, query).flatten(batch, heads),
+        bias=None if bias is None else _check_bias(bias, query, batch, heads, nq, nk),
+        scale=_check_scale(scale, int(query.shape[-1])),
+        softcap=_check_softcap(softcap),
+        sinks=None if sinks is None else _check_sinks(sinks, query, heads),
+        batch_shape=batch,
+        headless=headless,
+    )
+
+
+def _one_kind(arrays: dict[str, Any]) -> dict[str, Any]:
+    """All as NumPy arrays of one float type, or all as torch tensors of one type and device."""
+    arrays = {name: array for name, array in arrays.items() if array is not None}
+    tensors = [name for name, array in arrays.items() if is_torch(array)]
+    if tensors and len(tensors) < len(arrays):
+        others = [name for name in arrays if name not in tensors]
+        raise DtypeError(
+            f"{', '.join(tensors)} came as torch tensors but {', '.join(others)} did not: give all "
+            f"of them as tensors, or all as NumPy arrays"
+        )
+    arrays = {name: as_float(array, name) for name, array in arrays.items()}
+    dtypes = {name: dtype_name(array) for name, array in arrays.items()}
+    if len(set(dtypes.values())) > 1:
+        if tensors or {"float16", "bfloat16"} <= set(dtypes.values()):
+            raise DtypeError(f"the dtypes differ ({_listing(dtypes)}): cast them to one")
+        widest = np.result_type(*(array.dtype for array in arrays.values()))
+        arrays = {name: array.astype(widest, copy=False) for name, array in arrays.items()}
+    if tensors:
+        devices = {name: str(array.device) for name, array in arrays.items()}
+        if len(set(devices.values())) > 1:
+            raise DtypeError(f"the devices differ ({_listing(devices)}): move them to one")
+    return arrays
+
+
+def as_float(array: Any, name: str) -> Any:
+    """A NumPy array or torch tensor of a float type; integers and lists become float64."""
+    if not is_torch(array) and not isinstance(array, np.ndarray):
+        try:
+            array = np.asarray(array)
+        except ValueError:
+            raise ShapeError(f"{name} is a ragged list: its rows have different lengths") from None
+    kind = dtype_name(array)
+    if kind in FLOATS:
+        return array
+    if kind.startswith(("int", "uint")):
+        return array.double() if is_torch(array) else array.astype(np.float64)
+    raise DtypeError(
+        f"{name} has dtype {kind}: attention takes {', '.join(FLOATS)}, and integers, which become "
+        f"float64"
+    )
+
+
+def _with_heads(array: Any) -> Any:
+    """[N, D] is one head: [1, N, D]."""
+    return array[None] if array.ndim == 2 else array
+
+
+def _check_shapes(query: Any, key: Any, value: Any) -> tuple[int, ...]:
+    """The sizes must fit; returns the batch axes."""
+    shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
+    if query.shape[-1] != key.shape[-1]:
+        raise ShapeError(
+            f"a query of size {query.shape[-1]} has no dot product with a key of size "
+            f"{key.shape[-1]}: the last axes must be equal ({shapes})"
+        )
+    if query.shape[-1] == 0:
+        raise ShapeError(f"queries and keys have size 0: they need at least one number ({shapes})")
+    if key.shape[-2] != value.shape[-2]:
+        raise ShapeError(
+            f"{key.shape[-2]} keys but {value.shape[-2]} values: each key goes with one value "
+            f"({shapes})"
+        )
+    hq, hk = query.shape[-3], key.shape[-3]
+    if value.shape[-3] != hk:
+        raise ShapeError(f"{hk} key heads but {value.shape[-3]} value heads: they must be equal "
+                         f"({shapes})")
+    if hq and (hk == 0 or hq % hk):
+        raise ShapeError(
+            f"{hq} query heads cannot share {hk} key heads: the first must be a multiple of the "
+            f"second ({shapes})"
+        )
+    try:
+        return np.broadcast_shapes(*(tuple(array.shape[:-3]) for array in (query, key, value)))
+    except ValueError:
+        raise ShapeError(f"the batch axes do not fit together ({shapes})") from None
+
+
+def _four_axes(array: Any, batch: tuple[int, ...]) -> Any:
+    tail = tuple(array.shape[-3:])
+    if tuple(array.shape[:-3]) != batch:
+        array = expand(array, (*batch, *tail))
+    return array if len(batch) == 1 else array.reshape((math.prod(batch), *tail))
+
+
+def _allowed(mask: Mask | None, nq: int, nk: int, query: Any) -> Allowed:
+    allowed = Allowed(nq, nk) if mask is None else mask.allowed(nq, nk)
+    if is_torch(allowed.dense) != is_torch(query) and allowed.dense is not None:
+        if not is_torch(query):
+            raise DtypeError("the mask is a torch tensor but the query is not: pass mask.numpy()")
+        torch = sys.modules["torch"]
+        dense = torch.as_tensor(np.array(allowed.dense), device=query.device)
+        return Allowed(nq, nk, allowed.band, allowed.spans, dense)
+    if allowed.dense is not None and is_torch(query) and allowed.dense.device != query.device:
+        raise DtypeError(f"the mask is on {allowed.dense.device} and the query on {query.device}: "
+                         f"move it with mask.to(query.device)")
+    return allowed
+
+
+def _check_bias(
+    bias: Any, query: Any, batch: tuple[int, ...], heads: int, nq: int, nk: int
+) -> Any:
+    if str(getattr(bias, "dtype", "")).endswith("bool"):
+        raise DtypeError("the bias is boolean: pass what may be attended to as mask=…; a bias holds "
+                         "numbers that are added to the logits")
+    bias = _beside(bias, query, "bias")
+    if bias.ndim < 2:
+        bias = bias.reshape((1,) * (2 - bias.ndim) + tuple(bias.shape))
+    if bias.shape[-2] not in (1, nq) or bias.shape[-1] not in (1, nk):
+        raise ShapeError(
+            f"the bias has shape {tuple(bias.shape)}, but there are {nq} queries and {nk} keys: its "
+            f"last two axes must be {nq} (or 1) and {nk} (or 1)"
+        )
+    return flatten(bias, batch, heads, "bias")
+
+
+def _check_sinks(sinks: Any, query: Any, heads: int) -> Any:
+    sinks = _beside(sinks, query, "sinks")
+    if tuple(sinks.shape) not in ((heads,), ()) or (sinks.ndim == 0 and heads != 1):
+        raise ShapeError(f"sinks has shape {tuple(sinks.shape)}: it needs one number for each of the "
+                         f"{heads} query heads, shape ({heads},)")
+    return sinks.reshape(heads)
+
+
+def _beside(array: Any, query: Any, name: str) -> Any:
+    """An extra array of the same kind and on the same device as the query."""
+    if is_torch(query):
+        if not is_torch(array):
+            array = sys.modules["torch"].as_tensor(array, device=query.device)
+        if array.device != query.device:
+            raise DtypeError(f"{name} is on {array.device} and the query on {query.device}: move it "
+                             f"with {name}.to(query.device)")
+    elif is_torch(array):
+        raise DtypeError(f"{name} is a torch tensor but the query is not: pass {name}.numpy()")
+    return as_float(array, name)
+
+
+def _number(value: Any, name: str, meaning: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name}={value!r} is not a number: {meaning}") from None
+    if not math.isfinite(number):
+        raise ArgumentError(f"{name}={number} is not finite: {meaning}")
+    return number
+
+
+def _check_scale(scale: float | None, head_size: int) -> float:
+    if scale is None:
+        return 1.0 / math.sqrt(head_size)
+    return _number(scale, "scale", "it multiplies the dot products; None means 1/√D, 1.0 none")
+
+
+def _check_softcap(softcap: float | None) -> float | None:
+    if softcap is None:
+        return None
+    meaning = "it bounds the logits to ±softcap and must be a positive number; None means no cap"
+    number = _number(softcap, "softcap", meaning)
+    if number <= 0:
+        raise ArgumentError(f"softcap={softcap}: {meaning}")
+    return number
+
+
+def _listing(named: dict[str, str]) -> str:
+    return ", ".join(f"{name} {what}" for name, what in named.items())

@@ -1,0 +1,140 @@
+"""The engines: one file each, and the table of what each can do.
+
+A row of the table says what an engine can take; its module, imported when first needed, has
+
+    missing() -> str | None                          why it cannot run on this machine
+    cannot(call) -> str | None                       why it cannot do this call, beyond the table
+    forward(call, *, health) -> State                output and row statistics
+    backward(call, state, grad_output) -> Gradients  where the table promises gradients
+
+Dispatch, documentation and tests all read this table.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from limelight.call import Call
+from limelight.errors import EngineError
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What one engine can take, as data."""
+
+    name: str
+    summary: str
+    devices: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    memory: str
+    takes_tensors: bool  # torch tensors as they are; the others are handed NumPy views
+
+    @property
+    def module(self) -> Any:
+        return importlib.import_module(f"limelight.engines.{self.name}")
+
+    def missing(self) -> str | None:
+        """Why it cannot run on this machine, or None."""
+        return _missing(self.name)
+
+    def cannot(self, call: Call) -> str | None:
+        """Why it cannot do this call, or None."""
+        if call.device not in self.devices:
+            return f"it runs on {' or '.join(self.devices)}, and the arrays are on {call.device}"
+        if call.dtype not in self.dtypes:
+            return f"it takes {', '.join(self.dtypes)}, and the arrays are {call.dtype}"
+        reason = self.missing()
+        if reason is not None:
+            return reason
+        answer: str | None = self.module.cannot(call)
+        return answer
+
+
+ALL_FLOATS = ("float64", "float32", "bfloat16", "float16")
+
+# From the plainest to the fastest: "auto" takes the last that can.
+ENGINES = (
+    Engine("reference", "the definition, in float64", ("cpu",), ALL_FLOATS, "O(n²)", False),
+    Engine("numpy", "tiles over BLAS, no compiler needed", ("cpu",), ALL_FLOATS, "O(n)", False),
+    Engine("native", "C++ with SIMD, fused", ("cpu",), ("float32", "bfloat16", "float16"), "O(n)",
+           True),
+    Engine("triton", "portable GPU kernels", ("cuda",), ("float32", "bfloat16", "float16"), "O(n)",
+           True),
+    Engine("hopper", "Gluon kernels for H100 and H200", ("cuda",), ("bfloat16", "float16"), "O(n)",
+           True),
+)
+
+
+def find(name: str) -> Engine:
+    for engine in ENGINES:
+        if engine.name == name:
+            return engine
+    known = ", ".join(engine.name for engine in ENGINES)
+    raise EngineError(f"there is no engine {name!r}: choose auto, {known}")
+
+
+def choose(call: Call, name: str = "auto") -> Engine:
+    """The engine asked for, or for "auto" the fastest that can; an error says why none can."""
+    if name == "auto":
+        reasons = []
+        for engine in reversed(ENGINES):
+            reason = engine.cannot(call)
+            if reason is None:
+                return engine
+            reasons.append(f"{engine.name}: {reason}")
+        raise EngineError("no engine can do this call. " + "; ".join(reasons))
+    engine = find(name)
+    reason = engine.cannot(call)
+    if reason is None:
+        return engine
+    able = [other.name for other in ENGINES if other.cannot(call) is None]
+    raise EngineError(
+        f"the engine {name!r} cannot do this call: {reason}. "
+        + (f"These can: auto, {', '.join(able)}" if able else "No other engine here can either")
+    )
+
+
+@dataclass(frozen=True)
+class Table:
+    """The engines and whether each is usable here."""
+
+    rows: tuple[tuple[Engine, str | None], ...]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        return [
+            {"engine": engine.name, "usable": reason is None, "missing": reason,
+             "summary": engine.summary, "devices": list(engine.devices),
+             "dtypes": list(engine.dtypes), "memory": engine.memory}
+            for engine, reason in self.rows
+        ]  # fmt: skip
+
+    def __repr__(self) -> str:
+        lines = [f"{'engine':<10} {'here':<5} {'on':<5} {'memory':<7} {'types':<36} what it is"]
+        for engine, reason in self.rows:
+            lines.append(
+                f"{engine.name:<10} {'yes' if reason is None else 'no':<5} "
+                f"{','.join(engine.devices):<5} {engine.memory:<7} {', '.join(engine.dtypes):<36} "
+                f"{engine.summary}"
+            )
+        for engine, reason in self.rows:
+            if reason is not None:
+                lines.append(f"{engine.name} is missing here: {reason}")
+        return "\n".join(lines)
+
+
+def engines() -> Table:
+    """The table of engines, and why one is missing on this machine.
+
+    >>> [row["engine"] for row in engines().to_dict()]
+    ['reference', 'numpy', 'native', 'triton', 'hopper']
+    """
+    return Table(tuple((engine, engine.missing()) for engine in ENGINES))
+
+
+@cache
+def _missing(name: str) -> str | None:
+    answer: str | None = find(name).module.missing()
+    return answer

@@ -1,0 +1,233 @@
+"""Attention in tiles over BLAS: O(n) memory, no compiler.
+
+For each tile of rows the keys pass by in blocks, and three numbers a row are kept (Milakov and
+Gimelshein 2018; Dao et al. 2022): the running maximum m, the sum l = Σ e^y and e = Σ e^y·y with
+y = s − m. When the maximum moves from m to m', a = e^(m−m') brings the sums along:
+
+    l ← a·l        e ← a·(e + (m − m')·l)        O ← a·O
+
+At the end logsumexp = m + ln l and entropy = ln l − e/l. The backward pass rebuilds each tile's
+weights from the saved logsumexp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limelight.call import Call
+from limelight.reference import Gradients, State, reduce_to
+
+ROWS, COLUMNS = 128, 512  # a tile's scores stay in the second-level cache
+Array = NDArray[Any]
+
+
+def missing() -> str | None:
+    return None
+
+
+def cannot(call: Call) -> str | None:
+    return None
+
+
+def forward(call: Call, *, health: bool) -> State:
+    wide = np.float64 if call.dtype == "float64" else np.float32
+    rows = (call.batch, call.query_heads, call.queries)
+    output = np.zeros((*rows, call.value_size), call.query.dtype)
+    logsumexp, max_logit = np.full(rows, -np.inf, wide), np.full(rows, -np.inf, wide)
+    entropy = np.zeros(rows, wide)
+    with np.errstate(all="ignore"):
+        for head in _heads(call, wide):
+            for start in range(0, call.queries, ROWS):
+                at = head.batch, head.slice, slice(start, start + ROWS)
+                output[at], logsumexp[at], max_logit[at], entropy[at] = _rows(call, head, start)
+    return State(output, logsumexp, *((max_logit, entropy) if health else ()))
+
+
+def backward(call: Call, state: State, grad_output: Array) -> Gradients:
+    wide = np.float64 if call.dtype == "float64" else np.float32
+    grads = {
+        name: None if given is None else np.zeros(given.shape, wide)
+        for name in ("query", "key", "value", "bias", "sinks")
+        for given in [getattr(call, name)]
+    }
+    with np.errstate(all="ignore"):
+        for head in _heads(call, wide):
+            for start in range(0, call.queries, ROWS):
+                _rows_backward(call, head, start, state, grad_output, grads)
+    return Gradients(**{
+        name: None if grad is None else grad.astype(getattr(call, name).dtype)
+        for name, grad in grads.items()
+    })  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Head:
+    """One key head of one batch entry with the query heads that share it, widened once."""
+
+    batch: int
+    key_head: int
+    slice: slice  # of the query heads
+    query: Array  # [group, Nq, D]
+    key: Array  # [Nk, D]
+    value: Array  # [Nk, Dv]
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Scores of some rows against some columns, after scale, cap, bias and mask."""
+
+    columns: slice
+    logits: Array  # [group, rows, columns], −inf where not allowed
+    slope: Array | float  # d logit / d score
+    allowed: Array | None  # None where every cell is
+
+
+def _heads(call: Call, wide: Any) -> Iterator[_Head]:
+    for b in range(call.batch):
+        for h in range(call.key_heads):
+            own = slice(h * call.group, (h + 1) * call.group)
+            query = call.query[b, own].astype(wide, copy=False)
+            key, value = (x[b, h].astype(wide, copy=False) for x in (call.key, call.value))
+            yield _Head(b, h, own, query, key, value)
+
+
+def _tiles(call: Call, head: _Head, start: int) -> Iterator[_Tile]:
+    """The tiles of rows start.. against every block of keys that the mask does not rule out."""
+    rows = np.arange(start, min(start + ROWS, call.queries))
+    first, last = call.allowed.reach(rows[0], rows[-1] + 1)
+    for left in range(first, last, COLUMNS):
+        columns = np.arange(left, min(left + COLUMNS, last))
+        allowed = call.allowed.tile(rows, columns)
+        if allowed is not None:
+            allowed = _part(allowed, head)
+            if not allowed.any():
+                continue
+        key = head.key[left : columns[-1] + 1]
+        logits = call.scale * (head.query[:, rows[0] : rows[-1] + 1] @ key.T)
+        slope: Array | float = call.scale
+        if call.softcap is not None:
+            bent = np.tanh(logits / call.softcap)
+            logits, slope = call.softcap * bent, call.scale * (1.0 - bent * bent)
+        if call.bias is not None:
+            bias = _part(_crop(call.bias, rows, columns), head).astype(logits.dtype, copy=False)
+            logits = logits + bias
+            hidden = np.isneginf(bias)
+            if hidden.any():
+                allowed = ~hidden if allowed is None else allowed & ~hidden
+        if allowed is not None:
+            allowed = np.broadcast_to(allowed, logits.shape)
+            logits = np.where(allowed, logits, -np.inf)
+        yield _Tile(slice(left, int(columns[-1]) + 1), logits, slope, allowed)
+
+
+def _rows(call: Call, head: _Head, start: int) -> tuple[Array, Array, Array, Array]:
+    """Output, logsumexp, max logit and entropy of one tile of rows, [group, rows]."""
+    rows = min(ROWS, call.queries - start)
+    wide = head.query.dtype
+    m = np.full((call.group, rows), -np.inf, wide)
+    total, moment, seen = np.zeros_like(m), np.zeros_like(m), np.zeros(m.shape, np.bool_)
+    out = np.zeros((call.group, rows, call.value_size), wide)
+    for tile in _tiles(call, head, start):
+        seen |= True if tile.allowed is None else tile.allowed.any(axis=-1)
+        new = np.maximum(m, tile.logits.max(axis=-1))
+        y = tile.logits - np.where(seen, new, 0.0)[..., None]
+        p = np.exp(y)
+        total, moment, out = _rescale(m, new, total, moment, out)
+        total += p.sum(axis=-1)
+        moment += (p * np.where(p == 0, 0.0, y)).sum(axis=-1)
+        out += _product(p, tile.allowed, head.value[tile.columns])
+        m = new
+    max_logit = m
+    if call.sinks is not None:
+        sinks = call.sinks[head.slice].astype(wide)[:, None]
+        new = np.maximum(m, sinks)
+        total, moment, out = _rescale(m, new, total, moment, out)
+        p = np.where(np.isneginf(sinks), 0.0, np.exp(sinks - new))
+        total, moment, m = total + p, moment + np.where(p == 0, 0.0, p * (sinks - new)), new
+    whole = np.where(total == 0, 1.0, total)
+    entropy = np.maximum(np.where(total == 0, 0.0, np.log(whole) - moment / whole), 0.0)
+    logsumexp = np.where(total == 0, -np.inf, m + np.log(whole))
+    return out / whole[..., None], logsumexp, max_logit, entropy
+
+
+def _rescale(
+    old: Array, new: Array, total: Array, moment: Array, out: Array
+) -> tuple[Array, Array, Array]:
+    """Bring the sums from the old maximum to the new; nothing was summed where the old is −inf."""
+    gap = np.where(np.isneginf(old), 0.0, old - new)
+    a = np.where(np.isneginf(old), 0.0, np.exp(gap))
+    moment = np.where(a == 0, 0.0, a * (moment + gap * total))
+    return a * total, moment, np.where(a[..., None] == 0, 0.0, a[..., None] * out)
+
+
+def _rows_backward(
+    call: Call, head: _Head, start: int, state: State, grad_output: Array, grads: dict[str, Any]
+) -> None:
+    """Add one tile of rows to all gradients."""
+    at = head.batch, head.slice, slice(start, start + ROWS)
+    wide = head.query.dtype
+    logsumexp = state.logsumexp[at].astype(wide)[..., None]
+    empty = np.isneginf(logsumexp)
+    grad = grad_output[at].astype(wide)
+    query = head.query[:, start : start + ROWS]
+    tiles = [
+        (tile, np.where(empty, 0.0, np.exp(tile.logits - logsumexp)),
+         grad @ head.value[tile.columns].T)
+        for tile in _tiles(call, head, start)
+    ]  # fmt: skip
+    mean = np.zeros_like(logsumexp)
+    for tile, p, by_weight in tiles:
+        mean += _where(tile.allowed, p * by_weight).sum(axis=-1, keepdims=True)
+    for tile, p, by_weight in tiles:
+        by_logit = _where(tile.allowed, p * (by_weight - mean))
+        by_score = _where(tile.allowed, by_logit * tile.slope)
+        across = None if tile.allowed is None else tile.allowed.swapaxes(-1, -2)
+        columns = head.batch, head.key_head, tile.columns
+        grads["query"][at] += _product(by_score, tile.allowed, head.key[tile.columns])
+        grads["key"][columns] += _product(by_score.swapaxes(-1, -2), across, query).sum(axis=0)
+        grads["value"][columns] += _product(p.swapaxes(-1, -2), across, grad).sum(axis=0)
+        if grads["bias"] is not None:
+            _add_bias(grads["bias"], by_logit, head, start, tile.columns)
+    if grads["sinks"] is not None:
+        sinks = call.sinks[head.slice].astype(wide)[:, None, None]
+        share = np.where(empty, 0.0, np.exp(sinks - logsumexp))
+        grads["sinks"][head.slice] -= (share * mean).sum(axis=(1, 2))
+
+
+def _add_bias(grad: Array, by_logit: Array, head: _Head, start: int, columns: slice) -> None:
+    rows = slice(start, start + ROWS) if grad.shape[2] > 1 else slice(None)
+    b = head.batch if grad.shape[0] > 1 else 0
+    own = head.slice if grad.shape[1] > 1 else slice(None)
+    view = grad[b, own, rows, columns if grad.shape[3] > 1 else slice(None)]
+    view += reduce_to(by_logit, view.shape)
+
+
+def _crop(array: Array, rows: Array, columns: Array) -> Array:
+    """Rows and columns of a broadcast array [B|1, H|1, Nq|1, Nk|1]."""
+    array = array if array.shape[2] == 1 else array[:, :, rows[0] : rows[-1] + 1]
+    return array if array.shape[3] == 1 else array[..., columns[0] : columns[-1] + 1]
+
+
+def _part(array: Array, head: _Head) -> Array:
+    """This head's part of a broadcast array: [group|1, rows, columns]."""
+    array = array[head.batch if array.shape[0] > 1 else 0]
+    return array[head.slice] if array.shape[0] > 1 else array
+
+
+def _where(allowed: Array | None, cells: Array) -> Array:
+    return cells if allowed is None else np.where(allowed, cells, 0.0)
+
+
+def _product(weights: Array, allowed: Array | None, matrix: Array) -> Array:
+    """weights @ matrix; what is not allowed adds nothing, not even 0·NaN."""
+    if allowed is None or np.isfinite(matrix).all():
+        return weights @ matrix
+    bad = ~np.isfinite(matrix)
+    total = weights @ np.where(bad, 0.0, matrix)
+    cells = np.where(allowed[..., None], weights[..., None] * np.where(bad, matrix, 0.0)[..., None, :, :], 0.0)
+    return total + np.where(bad[..., None, :, :], cells, 0.0).sum(axis=-2)

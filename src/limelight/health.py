@@ -1,0 +1,241 @@
+"""Health: what one pass tells about every row of an attention.
+
+Three numbers are measured a row, in the pass that makes the output: the largest logit, the
+logsumexp and the entropy. The number of keys the row may attend to comes from the mask. All else
+follows:
+
+    max_prob       = exp(max_logit − logsumexp)     the largest weight, p
+    gradient       = p·(1 − p)                      the softmax's slope at that weight
+    spread         = entropy / ln(keys)             1 = even over all keys, 0 = one key has it all
+    effective_keys = exp(entropy)                   how many evenly used keys would be as spread
+
+A row is *saturated* where p ≥ 0.95, *peaked* where p ≥ 0.80, else *healthy*. Rows with fewer than
+two keys have nothing to choose from, and rows that are not a number cannot be judged: both have no
+verdict. The slope alone would mislead: p·(1 − p) is also small where a row is spread over many keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limelight.arrays import expand, is_torch, namespace
+from limelight.call import Call
+from limelight.reference import State
+
+SATURATED, PEAKED = 0.95, 0.80
+
+
+@dataclass(frozen=True, eq=False)
+class Health:
+    """Each field is [..., Hq, Nq]; the derived figures have the same shape.
+
+    >>> import limelight as ll
+    >>> ll.inspect([[2, 1]], [[2, 1], [1, 0], [0, -1]], [[10, 0], [0, 8], [1, 1]]).health
+    Health of 1 row, 1 head
+    head  rows  max logit  max prob  gradient  entropy  spread  eff. keys  peaked  saturated  verdict
+       0     1       3.54     0.882     0.104    0.404   0.367       1.50    100%         0%  peaked
+    """
+
+    max_logit: Any
+    logsumexp: Any
+    entropy: Any
+    keys: Any
+
+    @classmethod
+    def of(cls, call: Call, state: State) -> Health:
+        """From an engine's state, in the caller's shapes."""
+        rows = (call.batch, call.query_heads, call.queries)
+        keys = expand(_count(call), rows)
+        measured = (state.max_logit, state.logsumexp, state.entropy, keys)
+        return cls(*(call.restore(field) for field in measured))
+
+    @property
+    def max_prob(self) -> Any:
+        """The row's largest weight; 0 where there is no key."""
+        xp = namespace(self.entropy)
+        with np.errstate(invalid="ignore"):
+            return xp.where(self.keys > 0, xp.exp(self.max_logit - self.logsumexp), 0.0)
+
+    @property
+    def gradient(self) -> Any:
+        """p·(1 − p): how much the top weight still moves with its own score."""
+        p = self.max_prob
+        return p * (1.0 - p)
+
+    @property
+    def spread(self) -> Any:
+        """entropy / ln(keys); 1 where there is one key, 0 where there is none."""
+        xp = namespace(self.entropy)
+        several = self.keys > 1
+        log_keys = xp.log(xp.where(several, self.keys, 2) * 1.0)
+        ratio = self.entropy / log_keys
+        return xp.where(several, ratio, (self.keys == 1) * 1.0)
+
+    @property
+    def effective_keys(self) -> Any:
+        return namespace(self.entropy).exp(self.entropy)
+
+    @property
+    def saturated(self) -> Any:
+        """Rows whose largest weight is at least 0.95, of those that can be judged."""
+        return self.judged & (self.max_prob >= SATURATED)
+
+    @property
+    def peaked(self) -> Any:
+        """Rows whose largest weight is from 0.80 up to 0.95, of those that can be judged."""
+        p = self.max_prob
+        return self.judged & (p >= PEAKED) & (p < SATURATED)
+
+    @property
+    def judged(self) -> Any:
+        """Rows that have a verdict: at least two keys, and numbers to judge by."""
+        return (self.keys >= 2) & ~namespace(self.entropy).isnan(self.max_prob)
+
+    @property
+    def verdict(self) -> NDArray[np.str_]:
+        """'saturated', 'peaked' or 'healthy' for each row; '' where there is none."""
+        seen = self.numpy()
+        words = np.where(seen.peaked, "peaked", "healthy")
+        return np.where(seen.judged, np.where(seen.saturated, "saturated", words), "")
+
+    def numpy(self) -> Health:
+        """The same as NumPy arrays."""
+        return Health(*(_numpy(getattr(self, field.name)) for field in fields(self)))
+
+    def summary(self) -> Summary:
+        """One line a head, over batch and rows."""
+        return Summary.of(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every figure of every row as plain lists."""
+        seen = self.numpy()
+        names = ("max_logit", "logsumexp", "entropy", "keys", "max_prob", "gradient", "spread",
+                 "effective_keys", "verdict")  # fmt: skip
+        return {name: getattr(seen, name).tolist() for name in names}
+
+    def __repr__(self) -> str:
+        return repr(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """The health of each head: means over its judged rows, the largest logit over all its rows.
+
+    Every field is an array [Hq].
+    """
+
+    rows: NDArray[np.int64]  # all rows
+    judged: NDArray[np.int64]  # rows that have a verdict
+    not_a_number: NDArray[np.int64]
+    max_logit: NDArray[np.float64]  # the largest
+    max_prob: NDArray[np.float64]  # means from here on
+    gradient: NDArray[np.float64]
+    entropy: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    effective_keys: NDArray[np.float64]
+    peaked: NDArray[np.float64]  # shares of the judged rows
+    saturated: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, health: Health) -> Summary:
+        health = health.numpy()
+        judged = _by_head(health.judged)
+
+        def mean(figure: Any) -> NDArray[np.float64]:
+            total = np.where(judged, _by_head(figure).astype(np.float64), 0.0).sum(axis=1)
+            return np.divide(total, judged.sum(axis=1), out=np.full(len(total), np.nan),
+                             where=judged.any(axis=1))
+
+        with np.errstate(invalid="ignore"):
+            max_logit = _by_head(health.max_logit).astype(np.float64)
+        return cls(
+            rows=np.full(len(judged), judged.shape[1], np.int64),
+            judged=judged.sum(axis=1),
+            not_a_number=np.isnan(_by_head(health.max_prob)).sum(axis=1),
+            max_logit=max_logit.max(axis=1, initial=-np.inf),
+            **{name: mean(getattr(health, name)) for name in
+               ("max_prob", "gradient", "entropy", "spread", "effective_keys", "peaked", "saturated")},
+        )  # fmt: skip
+
+    @property
+    def verdict(self) -> NDArray[np.str_]:
+        """A head's verdict is that of its mean largest weight; '' where no row has one."""
+        words = np.where(self.max_prob >= PEAKED, "peaked", "healthy")
+        words = np.where(self.max_prob >= SATURATED, "saturated", words)
+        return np.where(self.judged > 0, words, "")
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """One record a head; a figure that no row gives is None."""
+        return [
+            {"head": head, "verdict": str(self.verdict[head]),
+             **{field.name: _plain(getattr(self, field.name)[head]) for field in fields(self)}}
+            for head in range(len(self.rows))
+        ]  # fmt: skip
+
+    def __repr__(self) -> str:
+        rows, heads = int(self.rows.max(initial=0)), len(self.rows)
+        title = (f"Health of {rows:,} row{'s' if rows != 1 else ''}"
+                 f"{' a head' if heads > 1 else ''}, {heads} head{'s' if heads != 1 else ''}")
+        table = [HEADINGS, *self._cells()]
+        widths = [max(len(row[i]) for row in table) for i in range(len(HEADINGS))]
+        lines = ["  ".join([*(cell.rjust(w) for cell, w in zip(row[:-1], widths, strict=False)), row[-1]])
+                 for row in table]
+        return "\n".join([title, *(line.rstrip() for line in lines)])
+
+    def _repr_html_(self) -> str:
+        def cells(row: tuple[str, ...], tag: str) -> str:
+            return "".join(f"<{tag} style='text-align:right'>{escape(cell)}</{tag}>" for cell in row)
+
+        body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in self._cells())
+        return f"<table><thead><tr>{cells(HEADINGS, 'th')}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [
+            (str(head), f"{self.rows[head]:,}", _number(self.max_logit[head], ".2f"),
+             *(_number(getattr(self, name)[head], ".3f")
+               for name in ("max_prob", "gradient", "entropy", "spread")),
+             _number(self.effective_keys[head], ",.2f"),
+             *(_number(getattr(self, name)[head], ".0%") for name in ("peaked", "saturated")),
+             str(self.verdict[head]) or ("not a number" if self.not_a_number[head] else "–"))
+            for head in range(len(self.rows))
+        ]  # fmt: skip
+
+
+HEADINGS = ("head", "rows", "max logit", "max prob", "gradient", "entropy", "spread", "eff. keys",
+            "peaked", "saturated", "verdict")  # fmt: skip
+
+
+def _count(call: Call) -> Any:
+    """How many keys each row may attend to, [B|1, Hq|1, Nq], as the call's kind of array."""
+    if is_torch(call.query):
+        from limelight.torch.functional import count_keys
+
+        return count_keys(call)
+    return call.allowed.count(call.bias)
+
+
+def _numpy(array: Any) -> NDArray[Any]:
+    return array.detach().cpu().numpy() if is_torch(array) else array  # type: ignore[no-any-return]
+
+
+def _by_head(array: NDArray[Any]) -> NDArray[Any]:
+    """[..., Hq, Nq] to [Hq, rows]; a lone head may come as [Nq]."""
+    array = array[None] if array.ndim == 1 else array
+    return np.moveaxis(array, -2, 0).reshape(array.shape[-2], -1)
+
+
+def _plain(value: Any) -> Any:
+    number = value.item()
+    return None if isinstance(number, float) and not np.isfinite(number) else number
+
+
+def _number(value: Any, how: str) -> str:
+    return "–" if np.isnan(value) else "−∞" if value == -np.inf else format(value, how)

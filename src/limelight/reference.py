@@ -1,0 +1,223 @@
+"""The definition of attention, in float64 and in full: compare, scale, normalise, mix.
+
+    scores  = Q·Kᵀ                       compare   every query with every key
+    logits  = scale · scores             scale     by 1/√D unless told otherwise
+              → softcap → + bias → mask
+    weights = softmax(logits)            normalise each row to a sum of 1 (sinks take their share)
+    output  = weights · V                mix       the values by the weights
+
+Everything here holds the whole n×n matrix and takes its time; every other engine is tested against
+it. What is masked cannot leak: a cell that is not allowed takes no part in any sum, so NaN behind
+a mask stays there, in the output and in the gradients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limelight.arrays import namespace
+from limelight.call import Call
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Every intermediate table of one attention, each [B, Hq, Nq, Nk] unless said otherwise."""
+
+    raw: Array
+    scaled: Array
+    capped: Array
+    biased: Array
+    allowed: NDArray[np.bool_]
+    logits: Array  # −inf where not allowed
+    weights: Array
+    sink: Array  # the share that the sink takes, [B, Hq, Nq]
+    output: Array  # [B, Hq, Nq, Dv]
+    max_logit: Array  # [B, Hq, Nq], as the next two
+    logsumexp: Array
+    entropy: Array
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """The result of a pass over some of the keys. Two states over different keys merge into one.
+
+    output [..., Nq, Dv]; logsumexp, max_logit and entropy [..., Nq], the last two None where the
+    pass was not asked for health.
+    """
+
+    output: Any
+    logsumexp: Any
+    max_logit: Any = None
+    entropy: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Gradients:
+    """The gradient of a loss by each input, in that input's own shape; None for what was not given."""
+
+    query: Any
+    key: Any
+    value: Any
+    bias: Any = None
+    sinks: Any = None
+
+
+def steps(call: Call) -> Steps:
+    """Attention step by step, every table kept."""
+    with np.errstate(all="ignore"):  # infinities in the input are the caller's, and stay visible
+        query, key, value = (_double(x) for x in (call.query, call.key, call.value))
+        key, value = _per_query_head(key, call), _per_query_head(value, call)
+
+        raw = query @ key.swapaxes(-1, -2)  # [B, Hq, Nq, Nk]
+        scaled = call.scale * raw
+        capped = scaled if call.softcap is None else call.softcap * np.tanh(scaled / call.softcap)
+        biased = capped if call.bias is None else capped + _double(call.bias)
+        allowed = _allowed(call, raw.shape)
+        logits = np.where(allowed, biased, -np.inf)
+
+        sinks = np.full(call.query_heads, -np.inf) if call.sinks is None else _double(call.sinks)
+        sinks = sinks[:, None]  # [Hq, 1], one for every row
+        max_logit = logits.max(axis=-1, initial=-np.inf)
+        top = np.maximum(max_logit, sinks)
+        top = np.where(np.isneginf(top) & ~allowed.any(axis=-1), 0.0, top)  # a row without keys
+        shifted = np.where(allowed, biased - top[..., None], -np.inf)
+        power, sink_power = np.exp(shifted), np.exp(sinks - top)
+        total = power.sum(axis=-1) + sink_power
+        weights = power / np.where(total == 0, 1.0, total)[..., None]
+        sink = sink_power / np.where(total == 0, 1.0, total)
+
+        logsumexp = top + np.log(total)
+        shift_mean = _times(power, shifted).sum(axis=-1) + _times(sink_power, sinks - top)
+        entropy = np.where(total == 0, 0.0, np.log(total) - shift_mean / total)
+        return Steps(
+            raw, scaled, capped, biased, allowed, logits, weights, sink,
+            output=_product(weights, allowed, value),
+            max_logit=max_logit, logsumexp=logsumexp, entropy=np.maximum(entropy, 0.0),
+        )  # fmt: skip
+
+
+def forward(call: Call) -> State:
+    """Output and row statistics, in float64."""
+    done = steps(call)
+    return State(done.output, done.logsumexp, done.max_logit, done.entropy)
+
+
+def gradients(call: Call, grad_output: Any) -> Gradients:
+    """The gradients of Σ grad_output · output, by formula.
+
+    With P the weights, dP = dO·Vᵀ and D = Σⱼ P·dP (the row's mean of dP), the softmax gives
+    dS = P·(dP − D). From there dbias = dS, dQ = scale·dS'·K and dK = scale·dS'ᵀ·Q, where
+    dS' = dS·(1 − tanh²) undoes a softcap; dV = Pᵀ·dO; a sink, whose value is 0, gets −P_sink·D.
+    """
+    done = steps(call)
+    with np.errstate(all="ignore"):
+        query, grad = _double(call.query), _double(grad_output)
+        key = _per_query_head(_double(call.key), call)
+        value = _per_query_head(_double(call.value), call)
+        transposed = done.allowed.swapaxes(-1, -2)
+
+        by_weight = np.where(done.allowed, grad @ value.swapaxes(-1, -2), 0.0)  # dP
+        mean = _times(done.weights, by_weight).sum(axis=-1, keepdims=True)  # D
+        by_logit = np.where(done.allowed, done.weights * (by_weight - mean), 0.0)  # dS
+        by_score = by_logit
+        if call.softcap is not None:
+            slope = 1.0 - (done.capped / call.softcap) ** 2
+            by_score = np.where(done.allowed, by_logit * slope, 0.0)
+        by_score = call.scale * by_score
+        return Gradients(
+            query=_product(by_score, done.allowed, key),
+            key=_per_key_head(_product(by_score.swapaxes(-1, -2), transposed, query), call),
+            value=_per_key_head(_product(done.weights.swapaxes(-1, -2), transposed, grad), call),
+            bias=None if call.bias is None else reduce_to(by_logit, call.bias.shape),
+            sinks=None if call.sinks is None else -(done.sink * mean[..., 0]).sum(axis=(0, 2)),
+        )
+
+
+def merge(first: State, second: State) -> State:
+    """The state over the keys of both, from the states over each. Exact and associative.
+
+        logsumexp = ln(eᵃ + eᵇ)                       with a, b the two logsumexps
+        output    = u·first + v·second                u = e^(a − logsumexp), v = e^(b − logsumexp)
+        entropy   = u·(H₁ − ln u) + v·(H₂ − ln v)
+
+    A sink, if any, belongs to one of the two.
+    """
+    xp = namespace(first.logsumexp)
+    with np.errstate(all="ignore"):
+        logsumexp = xp.logaddexp(first.logsumexp, second.logsumexp)
+        log_u, log_v = (_log_share(xp, state.logsumexp, logsumexp) for state in (first, second))
+        u, v = xp.exp(log_u), xp.exp(log_v)
+        output = _share(xp, u, first.output) + _share(xp, v, second.output)
+        if first.entropy is None or second.entropy is None:
+            return State(output, logsumexp)
+        entropy = u * first.entropy + v * second.entropy
+        entropy = entropy - xp.where(u > 0, u * log_u, 0.0) - xp.where(v > 0, v * log_v, 0.0)
+        return State(output, logsumexp, xp.maximum(first.max_logit, second.max_logit), entropy)
+
+
+def reduce_to(array: Any, shape: tuple[int, ...]) -> Any:
+    """Sum over the axes along which an array of that shape was broadcast."""
+    axes = tuple(i for i, n in enumerate(shape) if n == 1 and array.shape[i] != 1)
+    return array.sum(axes, keepdims=True) if axes else array
+
+
+def _log_share(xp: Any, part: Any, whole: Any) -> Any:
+    """ln of the share a part has in the whole; an empty part has none, whatever the other is."""
+    return xp.where(part == -np.inf, -np.inf, part - whole)
+
+
+def _share(xp: Any, weight: Any, output: Any) -> Any:
+    weight = weight[..., None]
+    return xp.where(weight > 0, weight * output, xp.where(weight == 0, 0.0, weight * output))
+
+
+def _double(array: Any) -> Array:
+    return np.asarray(array).astype(np.float64, copy=False)
+
+
+def _per_query_head(array: Array, call: Call) -> Array:
+    """Key heads repeated so that each query head has its own."""
+    return array if call.group == 1 else np.repeat(array, call.group, axis=1)
+
+
+def _per_key_head(array: Array, call: Call) -> Array:
+    """Gradients of repeated heads, summed back."""
+    if call.group == 1:
+        return array
+    batch, _, length, size = array.shape
+    return array.reshape(batch, call.key_heads, call.group, length, size).sum(axis=2)
+
+
+def _allowed(call: Call, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    cells = np.ones(shape, np.bool_)
+    tile = call.allowed.tile(np.arange(shape[-2]), np.arange(shape[-1]))
+    if tile is not None:
+        cells &= tile
+    if call.bias is not None:
+        cells &= ~np.isneginf(_double(call.bias))
+    return cells
+
+
+def _times(a: Array, b: Array) -> Array:
+    """a·b where 0·∞ counts as 0, as in p·ln p at p = 0; NaN stays NaN."""
+    return np.where((a == 0) & ~np.isnan(b), 0.0, a * b)
+
+
+def _product(weights: Array, allowed: NDArray[np.bool_], matrix: Array) -> Array:
+    """weights @ matrix with no contribution from cells that are not allowed, not even 0·NaN."""
+    finite = np.isfinite(matrix)
+    if finite.all():
+        return np.where(allowed, weights, 0.0) @ matrix
+    total = np.where(allowed, weights, 0.0) @ np.where(finite, matrix, 0.0)
+    for *lead, j in zip(*np.nonzero(~finite.all(axis=-1)), strict=True):
+        at = tuple(lead)
+        rows = np.nonzero(allowed[at][:, j])[0]
+        bad = ~finite[at][j]
+        total[at][np.ix_(rows, bad)] += weights[at][rows, j, None] * matrix[at][j][bad]
+    return total
