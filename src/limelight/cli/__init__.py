@@ -1,0 +1,52 @@
+"""The command line: one line here and one file beside this one for each command.
+
+A command lives in `limelight/cli/<name>.py` as a function of the same name (or a `typer.Typer` of
+that name, for a command with commands of its own). The first line of its docstring stands here
+too, so that `limelight --help` imports none of them; the tests hold the two together.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from limelight.cli._lazy import Command, LazyGroup
+
+LEARN, LOOK, RUN = "Learn the operation", "Look into a model", "This installation"
+
+LazyGroup.table = {
+    "score": Command("Work one attention through, step by step, with every number.", LEARN),
+    "saturate": Command("See what d_k does to a softmax, and what scaling does about it.", LEARN),
+    "exercise": Command("Compute an attention by hand and have every step checked.", LEARN),
+    "mask": Command("Draw a mask: which keys each query may attend to.", LEARN),
+    "engines": Command("List the engines, and why one is missing on this machine.", RUN),
+}
+
+app = typer.Typer(
+    cls=LazyGroup,
+    name="limelight",
+    help="Scaled dot-product attention with the lights on.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    if version:
+        from limelight import __version__
+
+        typer.echo(f"limelight {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> None:
+    """The `limelight` entry point."""
+    app(prog_name="limelight")

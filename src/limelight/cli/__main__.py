@@ -1,0 +1,5 @@
+"""`python -m limelight.cli` is `limelight`."""
+
+from limelight.cli import main
+
+main()

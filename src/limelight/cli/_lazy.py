@@ -1,0 +1,103 @@
+"""The group behind `limelight`: commands imported when used, errors as one line and exit code 2."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from limelight.errors import LimelightError
+
+FAILED, STOPPED = 2, 130
+
+
+@dataclass(frozen=True)
+class Command:
+    """What `limelight --help` says about a command without importing it."""
+
+    summary: str
+    panel: str
+
+
+class LazyGroup(TyperGroup):
+    """Reads its commands from `table`: name to summary and help panel."""
+
+    table: ClassVar[dict[str, Command]] = {}
+    _listing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.table)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        row = self.table.get(cmd_name)
+        if row is None:
+            return None
+        if self._listing:
+            return TyperCommand(cmd_name, help=row.summary, rich_help_panel=row.panel)
+        return load(cmd_name)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._listing = False
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in self.table and not args[0].startswith("-"):
+            ctx.fail(f"there is no command {args[0]!r}: choose {', '.join(self.table)}")
+        return super().resolve_command(ctx, args)
+
+    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
+        """Run; a domain error or a wrong option is one line on stderr and exit code 2."""
+        if not standalone_mode:
+            return super().main(*args, standalone_mode=False, **kwargs)
+        try:
+            result = super().main(*args, standalone_mode=False, **kwargs)
+            sys.stdout.flush()
+        except LimelightError as error:
+            fail(str(error))
+        except (KeyboardInterrupt, typer.Abort):
+            fail("stopped", STOPPED)
+        except BrokenPipeError:  # `limelight … | head`: the reader has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        except Exception as error:
+            if not hasattr(error, "format_message"):  # typer's own usage errors have it
+                raise
+            fail(usage(error))
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+def load(name: str) -> Any:
+    """A command's click object, from its module."""
+    target = getattr(importlib.import_module(f"limelight.cli.{name}"), name)
+    if not isinstance(target, typer.Typer):
+        single = typer.Typer(
+            add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )  # fmt: skip
+        single.command(name)(target)
+        target = single
+    command: Any = typer.main.get_command(target)
+    command.name = name
+    return command
+
+
+def usage(error: Any) -> str:
+    """What was wrong with the command line, and where its help is."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "limelight"
+    message = " ".join(str(error.format_message()).split()).rstrip(".")
+    return f"{message} (see {path} --help)"
+
+
+def fail(message: str, code: int = FAILED) -> None:
+    """One line on stderr, and out."""
+    typer.echo(f"limelight: {' '.join(message.split())}", err=True)
+    sys.exit(code)
