@@ -1,0 +1,237 @@
+/**
+ * The contract between studio server and page: every route, what it takes and what it gives.
+ *
+ * Plain JSON, snake_case as in Python. A number that is not finite travels as the string "NaN",
+ * "Infinity" or "-Infinity" (JSON has none of them); `real` and `reals` read both forms. An error is
+ * a 4xx whose body is {"error": "…"}: the library's own message, shown as it is.
+ */
+
+/** A float as it travels. */
+export type Real = number | "NaN" | "Infinity" | "-Infinity";
+
+export const real = (value: Real): number => Number(value);
+export const reals = (values: readonly Real[]): number[] => values.map(Number);
+
+// --- GET /api/captures : CaptureSummary[]  (the shipped ones first) --------------------------------
+
+export interface CaptureSummary {
+  /** Used in addresses: "llama", "gpt", "bert", "code", "vit", or a file's name. */
+  readonly id: string;
+  readonly title: string;
+  readonly model: string;
+  readonly text: string;
+  readonly layers: number;
+  readonly heads: number;
+  readonly tokens: number;
+  readonly image: boolean;
+}
+
+// --- GET /api/captures/{id} : CaptureInfo ----------------------------------------------------------
+
+export interface CaptureInfo extends CaptureSummary {
+  readonly source: Readonly<Record<string, unknown>>;
+  /** One list for each batch entry. */
+  readonly key_tokens: readonly (readonly string[])[];
+  readonly query_tokens: readonly (readonly string[])[];
+  /** Rows × columns of patches, where the capture is of an image. */
+  readonly grid: readonly [number, number] | null;
+  readonly sites: readonly SiteInfo[];
+}
+
+export interface SiteInfo {
+  readonly index: number;
+  readonly name: string;
+  readonly layer: number;
+  readonly kind: "self" | "cross";
+  readonly batch: number;
+  readonly heads: number;
+  readonly key_heads: number;
+  readonly queries: number;
+  readonly keys: number;
+  readonly head_size: number;
+  readonly value_size: number;
+  readonly scale: number;
+  readonly softcap: number | null;
+  readonly sinks: boolean;
+  readonly mask: string;
+}
+
+// --- GET /api/captures/{id}/sites/{site}/heads/{head}/rows?batch=0 : HeadRows ----------------------
+// The vectors of one head, for lengths that a person reads (up to 256 tokens; longer is a 413).
+
+export interface HeadRows {
+  readonly query: readonly (readonly number[])[];
+  readonly key: readonly (readonly number[])[];
+  readonly value: readonly (readonly number[])[] | null;
+  readonly scale: number;
+  readonly softcap: number | null;
+  readonly sink: number | null;
+  /** True = may attend; null = everything. */
+  readonly mask: readonly (readonly boolean[])[] | null;
+  readonly query_tokens: readonly string[];
+  readonly key_tokens: readonly string[];
+}
+
+// --- GET /api/captures/{id}/sites/{site}/heads/{head}/cells/{row}/{column}?batch=0 : CellData ------
+// limelight.cell.Cell.to_dict(), at any length.
+
+export interface CellData {
+  readonly row: number;
+  readonly column: number;
+  readonly head: number;
+  readonly batch: number;
+  readonly query_token: string;
+  readonly key_token: string;
+  readonly query: readonly Real[];
+  readonly key: readonly Real[];
+  readonly products: readonly Real[];
+  readonly raw: Real;
+  readonly scale: Real;
+  readonly scaled: Real;
+  readonly softcap: Real | null;
+  readonly capped: Real;
+  readonly bias: Real | null;
+  readonly biased: Real;
+  readonly allowed: boolean;
+  readonly logit: Real;
+  readonly row_max: Real;
+  readonly exponential: Real;
+  readonly row_sum: Real;
+  readonly weight: Real;
+  readonly value: readonly Real[] | null;
+  readonly contribution: readonly Real[] | null;
+}
+
+// --- GET /api/captures/{id}/sites/{site}/heads/{head}/tile -----------------------------------------
+//     ?rows=0:4096&columns=0:4096&height=256&width=256&pool=max&batch=0
+// application/octet-stream: height × width little-endian float32, NaN where no cell is allowed.
+// See $lib/source.ts.
+
+// --- GET /api/captures/{id}/health : HealthTable ---------------------------------------------------
+
+export type Figure =
+  | "max_logit" | "max_prob" | "gradient" | "entropy" | "spread" | "effective_keys" | "peaked" | "saturated";
+
+export interface HealthTable {
+  readonly layers: readonly number[];
+  readonly heads: number;
+  /** figure → [site][head]; null where no row gives one. */
+  readonly figures: Readonly<Record<Figure, readonly (readonly (number | null)[])[]>>;
+  readonly verdicts: readonly (readonly string[])[];
+}
+
+// --- GET /api/exercise?seed=1&level=1 : Exercise ; POST /api/exercise/check : Check ----------------
+
+export interface Exercise {
+  readonly seed: number;
+  readonly level: number;
+  readonly levels: number;
+  readonly query: readonly number[];
+  readonly keys: readonly (readonly number[])[];
+  readonly values: readonly (readonly number[])[];
+  readonly steps: readonly ExerciseStep[];
+}
+
+export interface ExerciseStep {
+  /** "raw", "scaled", "weights", "output", "dominant". */
+  readonly name: string;
+  readonly prompt: string;
+  /** How many numbers are asked for; 1 and a list of choices for a question of which. */
+  readonly count: number;
+  readonly choices: readonly string[] | null;
+  readonly hints: readonly string[];
+}
+
+export interface CheckRequest {
+  readonly seed: number;
+  readonly level: number;
+  readonly step: string;
+  readonly answer: readonly number[];
+}
+
+export interface Check {
+  readonly correct: boolean;
+  /** Which of the numbers are right. */
+  readonly each: readonly boolean[];
+  /** The diagnosis in a sentence: what was probably done. */
+  readonly message: string;
+  /** The exact figures, given once the step is right or the answer was asked for. */
+  readonly expected: readonly number[] | null;
+}
+
+// --- GET /api/quiz : QuizQuestion[] ----------------------------------------------------------------
+
+export interface QuizQuestion {
+  readonly id: string;
+  readonly question: string;
+  readonly choices: readonly { readonly text: string; readonly right: boolean; readonly why: string }[];
+}
+
+// --- calling ---------------------------------------------------------------------------------------
+
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+async function answer(response: Response): Promise<Response> {
+  if (response.ok) return response;
+  const body: unknown = await response.json().catch(() => null);
+  const said = body && typeof body === "object" && "error" in body ? String(body.error) : null;
+  throw new ApiError(response.status, said ?? `The server answered ${response.status}.`);
+}
+
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  const response = await fetch(path, { credentials: "same-origin", ...(signal ? { signal } : {}) });
+  return (await (await answer(response)).json()) as T;
+}
+
+export async function getFloats(path: string, signal?: AbortSignal): Promise<Float32Array> {
+  const response = await fetch(path, { credentials: "same-origin", ...(signal ? { signal } : {}) });
+  return new Float32Array(await (await answer(response)).arrayBuffer());
+}
+
+export async function post<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
+  const response = await fetch(path, {
+    method: "POST",
+    credentials: "same-origin",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+    ...(signal ? { signal } : {}),
+  });
+  return (await (await answer(response)).json()) as T;
+}
+
+const part = (...parts: (string | number)[]): string => parts.map(encodeURIComponent).join("/");
+
+export const headPath = (capture: string, site: number, head: number): string =>
+  `/api/captures/${part(capture)}/sites/${site}/heads/${head}`;
+
+export const getCaptures = (signal?: AbortSignal): Promise<CaptureSummary[]> =>
+  get("/api/captures", signal);
+
+export const getCapture = (id: string, signal?: AbortSignal): Promise<CaptureInfo> =>
+  get(`/api/captures/${part(id)}`, signal);
+
+export const getHealth = (id: string, signal?: AbortSignal): Promise<HealthTable> =>
+  get(`/api/captures/${part(id)}/health`, signal);
+
+export const getHeadRows = (
+  id: string, site: number, head: number, batch = 0, signal?: AbortSignal,
+): Promise<HeadRows> => get(`${headPath(id, site, head)}/rows?batch=${batch}`, signal);
+
+export const getCell = (
+  id: string, site: number, head: number, row: number, column: number, batch = 0, signal?: AbortSignal,
+): Promise<CellData> => get(`${headPath(id, site, head)}/cells/${row}/${column}?batch=${batch}`, signal);
+
+export const getExercise = (seed: number, level: number, signal?: AbortSignal): Promise<Exercise> =>
+  get(`/api/exercise?seed=${seed}&level=${level}`, signal);
+
+export const checkExercise = (request: CheckRequest, signal?: AbortSignal): Promise<Check> =>
+  post("/api/exercise/check", request, signal);
+
+export const getQuiz = (signal?: AbortSignal): Promise<QuizQuestion[]> => get("/api/quiz", signal);

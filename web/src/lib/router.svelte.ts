@@ -1,0 +1,64 @@
+/**
+ * The address behind the # holds what is shown: #/explore/llama/11?head=1&row=3.
+ * It never reaches the server or its logs, and works the same from a file.
+ */
+export const AREAS = ["learn", "explore", "watch"] as const;
+export type Area = (typeof AREAS)[number];
+
+export interface Route {
+  readonly area: Area;
+  /** What follows the area, decoded: ["llama", "11"]. */
+  readonly path: readonly string[];
+  readonly query: Readonly<Record<string, string>>;
+}
+
+export function parse(hash: string): Route {
+  const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?", 2);
+  const [first, ...rest] = path.split("/").filter(Boolean).map(decode);
+  const area = AREAS.find((name) => name === first) ?? "learn";
+  return { area, path: rest, query: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+export function href(
+  area: Area,
+  path: readonly (string | number)[] = [],
+  query: Readonly<Record<string, string | number | boolean | null | undefined>> = {},
+): string {
+  const where = ["#", area, ...path.map((part) => encodeURIComponent(part))].join("/");
+  const given = Object.entries(query).flatMap(([key, value]) =>
+    value === null || value === undefined ? [] : [[key, String(value)]],
+  );
+  const search = new URLSearchParams(given).toString();
+  return search ? `${where}?${search}` : where;
+}
+
+function decode(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+class Router {
+  route: Route = $state.raw(parse(globalThis.location?.hash ?? ""));
+
+  constructor() {
+    globalThis.addEventListener?.("hashchange", () => {
+      this.route = parse(location.hash);
+    });
+  }
+
+  /** Goes there as a new entry of the browser's history. */
+  go(to: string): void {
+    location.hash = to;
+  }
+
+  /** Rewrites the present entry: for what changes often, such as the zoom of a map. */
+  replace(to: string): void {
+    history.replaceState(history.state, "", to);
+    this.route = parse(to);
+  }
+}
+
+export const router = new Router();

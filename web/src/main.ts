@@ -1,0 +1,8 @@
+import { mount } from "svelte";
+import App from "./App.svelte";
+import "./tokens.css";
+import "./base.css";
+
+const target = document.getElementById("app");
+if (!target) throw new Error("The page has no element #app to draw in.");
+mount(App, { target });
