@@ -1,0 +1,69 @@
+"""limelight studio: the local web app."""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from limelight.cli._edge import JsonOption, print_json
+from limelight.errors import ArgumentError
+
+
+def studio(
+    folder: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder whose captures, models and training logs may be opened; "
+                          "may be given several times.", show_default=False),
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; the next free one if busy, 0 for any.",
+                                      min=0, max=65535)] = 8765,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Another exact Host it answers to, as NAME:PORT, for a forwarded port.",
+                     show_default=False),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="A line for each request.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Open the studio: learn attention by touching it, then read a real model."""
+    try:
+        from limelight.studio.folders import Folders
+        from limelight.studio.keys import Keys
+        from limelight.studio.serve import bind, serve
+        from limelight.studio.studio import Studio
+    except ModuleNotFoundError as error:
+        raise ArgumentError(f"the studio needs the package {error.name}, which is not installed: "
+                            f"pip install {error.name}") from None  # fmt: skip
+
+    def say(text: str) -> None:
+        typer.echo(text, err=json)
+
+    started = Studio(Folders.of(tuple(folder or ())))
+    address = bind(host, port, say)
+
+    def opened(keys: Keys) -> None:
+        if json:
+            print_json({"url": address.url(keys.token), "port": address.port})
+        else:
+            say(f"limelight studio: {address.url(keys.token)}")
+            say("Ctrl-C ends it.")
+        if host not in ("127.0.0.1", "localhost", "::1"):
+            say(f"It listens on {host}: whoever can reach this machine and has the address can use it.")
+        if not no_browser and _has_screen():
+            webbrowser.open(address.url(keys.ticket))
+
+    serve(started, address, allow_hosts=tuple(allow_host or ()), opened=opened, verbose=verbose)
+
+
+def _has_screen() -> bool:
+    """Without a screen the only browsers are those that would take over the terminal."""
+    return sys.platform in ("darwin", "win32") or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
+    )

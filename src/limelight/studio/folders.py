@@ -1,0 +1,96 @@
+"""Folders: the files a studio may open, and no others.
+
+A page never names a path. It names an id from a listing, and only files that were found by walking
+the folders given at start are in that listing: there is nothing to traverse. Links are not
+followed out of a folder, and a file is checked again in the moment it is opened.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from limelight.errors import ArgumentError, FileError
+from limelight.studio.answers import NotFound
+
+MOST_FILES, DEEPEST = 2_000, 6
+SKIPPED = frozenset({"node_modules", "__pycache__"})
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A file in a folder: `id` is its path below the folder with ':' between the parts."""
+
+    id: str
+    path: Path
+    folder: Path
+    size: int
+    changed: int  # nanoseconds since 1970
+
+
+@dataclass(frozen=True)
+class Folders:
+    """The folders named at start, each by its real path."""
+
+    roots: tuple[Path, ...] = ()
+
+    @classmethod
+    def of(cls, given: tuple[Path, ...]) -> Folders:
+        for folder in given:
+            if not folder.is_dir():
+                raise ArgumentError(f"--folder {folder}: there is no such folder")
+        return cls(tuple(dict.fromkeys(folder.resolve() for folder in given)))
+
+    def find(self, *endings: str) -> dict[str, Listed]:
+        """Every file with one of the endings, by id; the first folder given wins a shared id."""
+        found: dict[str, Listed] = {}
+        for root in self.roots:
+            for entry in _walk(root, root, DEEPEST):
+                if entry.path.suffix.lower() in endings and len(found) < MOST_FILES:
+                    found.setdefault(entry.id, entry)
+        return found
+
+    def get(self, name: str, *endings: str) -> Listed:
+        """The listed file of that id, as it is now."""
+        listed = self.find(*endings).get(name)
+        if listed is None:
+            kinds = " or ".join(endings)
+            raise NotFound(f"there is no {kinds} file {name!r} in the folders this studio was "
+                           f"started with")  # fmt: skip
+        return listed
+
+
+def check(listed: Listed, most: int) -> Path:
+    """The path, once more a plain file inside its folder and not too large."""
+    try:
+        real = listed.path.resolve(strict=True)
+        seen = os.lstat(real)
+    except (OSError, RuntimeError):
+        raise NotFound(f"{listed.id}: the file is no longer there") from None
+    if not real.is_relative_to(listed.folder) or not stat.S_ISREG(seen.st_mode):
+        raise NotFound(f"{listed.id}: the file is not inside the folder it was listed from")
+    if seen.st_size > most:
+        raise FileError(f"{listed.id} holds {seen.st_size:,} bytes: the studio opens up to {most:,}")
+    return real
+
+
+def _walk(root: Path, folder: Path, depth: int) -> Iterator[Listed]:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        path = Path(entry.path)
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                if depth and not entry.name.startswith(".") and entry.name not in SKIPPED:
+                    yield from _walk(root, path, depth - 1)
+            elif entry.is_file() and path.resolve(strict=True).is_relative_to(root):
+                seen = entry.stat()
+                name = ":".join(path.relative_to(root).parts)
+                yield Listed(name, path, root, seen.st_size, seen.st_mtime_ns)
+        except (OSError, RuntimeError, ValueError):
+            continue  # a broken link, a loop of links, or a file that went away

@@ -1,0 +1,52 @@
+"""The page itself: the built front-end from the package, and nothing else from the disk."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+FOREVER = "public, max-age=31536000, immutable"
+
+
+def static_folder() -> Path:
+    return Path(str(files("limelight.studio"))) / "static"
+
+
+class Assets(StaticFiles):
+    """Files whose names hold their content's hash: the browser may keep them."""
+
+    def file_response(self, full_path: str, stat_result: object, scope: Scope,
+                      status_code: int = 200) -> Response:  # fmt: skip
+        response = super().file_response(full_path, stat_result, scope, status_code)  # type: ignore[arg-type]
+        response.headers["Cache-Control"] = FOREVER
+        return response
+
+
+async def _page(_: Request) -> Response:
+    index = static_folder() / "index.html"
+    if not index.is_file():
+        return PlainTextResponse(
+            "limelight: the studio's page was not built. In a checkout, `make web` builds it; a "
+            "wheel has it inside.\n",
+            status_code=503,
+        )
+    return FileResponse(index, media_type="text/html; charset=utf-8")
+
+
+async def _icon(_: Request) -> Response:
+    icon = static_folder() / "favicon.svg"
+    return FileResponse(icon) if icon.is_file() else Response(status_code=404)
+
+
+def routes() -> list[BaseRoute]:
+    assets = static_folder() / "assets"
+    mounted: list[BaseRoute] = [Route("/", _page), Route("/favicon.svg", _icon)]
+    if assets.is_dir():
+        mounted.append(Mount("/assets", Assets(directory=assets, follow_symlink=False)))
+    return mounted

@@ -1,0 +1,28 @@
+"""Studio: what the routes share while one server runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from limelight.studio.folders import Folders
+from limelight.studio.limits import Limits
+from limelight.studio.shelf import Shelf
+from limelight.studio.work import Work
+
+
+@dataclass
+class Studio:
+    """The open captures, the folders and the threads."""
+
+    folders: Folders = field(default_factory=Folders)
+    limits: Limits = field(default_factory=Limits)
+    work: Work = field(init=False)
+    shelf: Shelf = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.work = Work(self.limits)
+        self.shelf = Shelf(self.folders, self.limits)
+
+    def stop(self) -> None:
+        """Tell everything under way to end."""
+        self.work.stop()

@@ -1,0 +1,123 @@
+"""Work: bounded threads, so that the server answers while it computes.
+
+Two lanes. *quick* is for what costs milliseconds (a tile, a cell, a slider); *heavy* for what may
+take seconds (the health of a long capture, a report, a model run), and does not hold up the other.
+A request whose page goes away is taken out of the line, or told to stop at its next step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Literal, TypeVar
+
+from starlette.types import Receive
+
+from limelight.studio.limits import Limits
+
+Answer = TypeVar("Answer")
+Lane = Literal["quick", "heavy"]
+
+
+class Busy(Exception):
+    """More requests are waiting than the limits allow."""
+
+
+class Gone(Exception):
+    """The page went away before its answer was ready, or the studio is stopping."""
+
+
+class Cancel:
+    """What long work asks between its steps: `cancel()` is True when nobody waits any more."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def __call__(self) -> bool:
+        return self._event.is_set()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def check(self) -> None:
+        """Raise Gone when nobody waits any more."""
+        if self():
+            raise Gone
+
+
+class Work:
+    """The threads of one studio."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._lanes: dict[Lane, ThreadPoolExecutor] = {
+            "quick": ThreadPoolExecutor(limits.quick_threads, "limelight-quick"),
+            "heavy": ThreadPoolExecutor(limits.heavy_threads, "limelight-heavy"),
+        }
+        self._under_way: set[Cancel] = set()
+        self._stopped = False
+
+    @property
+    def under_way(self) -> int:
+        """Requests being computed or in line."""
+        return len(self._under_way)
+
+    async def run(
+        self, function: Callable[[Cancel], Answer], receive: Receive, lane: Lane = "quick"
+    ) -> Answer:
+        """`function(cancel)` in a thread of the lane; Gone when the page hangs up meanwhile.
+
+        The lane's place is given free only when the thread has really ended, so that pages that
+        come and go cannot pile up work.
+        """
+        if self._stopped:
+            raise Gone
+        if len(self._under_way) >= self._limits.waiting:
+            raise Busy
+        cancel = Cancel()
+        self._under_way.add(cancel)
+        try:
+            future = self._lanes[lane].submit(_start, function, cancel)
+        except RuntimeError:
+            self._under_way.discard(cancel)
+            raise Gone from None
+        watcher = asyncio.ensure_future(_hang_up(receive, cancel, future))
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            cancel.set()
+            raise Gone from None
+        finally:
+            watcher.cancel()
+            self._under_way.discard(cancel)
+
+    def stop(self) -> None:
+        """Tell all work to stop, drop what waits, and take nothing new; returns at once."""
+        self._stopped = True
+        for cancel in list(self._under_way):
+            cancel.set()
+        for lane in self._lanes.values():
+            lane.shutdown(wait=False, cancel_futures=True)
+
+    def join(self, seconds: float) -> bool:
+        """Wait that long for threads to end; whether all did."""
+        deadline = time.monotonic() + seconds
+        for lane in self._lanes.values():
+            for thread in list(lane._threads):
+                thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for lane in self._lanes.values() for thread in lane._threads)
+
+
+def _start(function: Callable[[Cancel], Answer], cancel: Cancel) -> Answer:
+    cancel.check()
+    return function(cancel)
+
+
+async def _hang_up(receive: Receive, cancel: Cancel, future: Future[Any]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    cancel.set()
+    future.cancel()
