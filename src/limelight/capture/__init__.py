@@ -1,0 +1,10 @@
+"""Capture: the queries and keys of a model's run, in one file; everything that draws reads it.
+
+Reading, looking and saving need NumPy alone; only making a capture needs a model.
+"""
+
+from limelight.capture.capture import Capture, Grid
+from limelight.capture.health import HealthTables
+from limelight.capture.site import Rows, Site
+
+__all__ = ["Capture", "Grid", "HealthTables", "Rows", "Site"]

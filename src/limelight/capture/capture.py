@@ -1,0 +1,94 @@
+"""Capture: the attention sites of one model run, its tokens or image, and where it came from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from limelight.capture.health import HealthTables
+from limelight.capture.site import Array, Labels, Site
+from limelight.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where an image's patches stand among the keys: rows × columns of them, from `start` on."""
+
+    rows: int
+    columns: int
+    start: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Capture:
+    """What a model attended to, ready to be looked at.
+
+    sites         one for each attention of the model that was captured, in the order they ran
+    tokens        the texts of the input, one tuple for each batch entry (() for none)
+    query_tokens  those of the decoder, where a model has an encoder and a decoder
+    image, grid   for vision models: uint8 [B, height, width, 3], and where its patches stand
+    source        plain facts: model, text, licence, how it was made
+
+    `cap[11]` is the site of layer 11, `cap["name"]` the one of that name; both raise an error that
+    lists what there is. A capture is also a sequence of its sites.
+    """
+
+    sites: tuple[Site, ...]
+    tokens: Labels = ()
+    query_tokens: Labels = ()
+    image: Array | None = None
+    grid: Grid | None = None
+    source: dict[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, which: int | str) -> Site:
+        if isinstance(which, str):
+            found = [site for site in self.sites if site.name == which]
+        else:
+            layers = sorted({site.layer for site in self.sites})
+            number = layers[which] if which < 0 and -which <= len(layers) else which
+            found = [site for site in self.sites if site.layer == number]
+        if len(found) == 1:
+            return found[0]
+        names = ", ".join(site.name for site in (found or self.sites)[:12])
+        names += ", …" if len(found or self.sites) > 12 else ""
+        if found:
+            raise ArgumentError(
+                f"layer {which} has {len(found)} sites: take one by its name: {names}"
+            )
+        raise ArgumentError(f"the capture has no site {which!r}; it has: {names or 'none'}")
+
+    def __len__(self) -> int:
+        return len(self.sites)
+
+    def __iter__(self) -> Iterator[Site]:
+        return iter(self.sites)
+
+    def health(self) -> HealthTables:
+        """Layers × heads tables of every figure."""
+        return HealthTables.of(self.sites)
+
+    def save(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
+        """One safetensors file; dtype="float16" halves it and rounds queries, keys and values."""
+        from limelight.capture import file
+
+        file.save(self, path, dtype)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Capture:
+        """Read a saved capture; a damaged or foreign file is a FileError that says why."""
+        from limelight.capture import file
+
+        return file.load(path, verify=verify)
+
+    def __repr__(self) -> str:
+        words = [f"{len(self.sites)} site{'s' if len(self.sites) != 1 else ''}"]
+        if self.sites:
+            site = self.sites[0]
+            words.append(f"batch {site.batch}, {site.heads} heads, {site.queries} × {site.keys}")
+        if self.grid is not None:
+            words.append(f"image of {self.grid.rows} × {self.grid.columns} patches")
+        if "model" in self.source:
+            words.append(f"from {self.source['model']}")
+        return f"Capture({'; '.join(words)})"

@@ -1,0 +1,185 @@
+"""A capture as a file: what the container's tensors and texts mean.
+
+The text "limelight" is JSON: the format's version, the sites with the names of their tensors, the
+masks and the token texts (each once, however many sites share it), the grid and the source. Readers
+check every name, shape and number before anything is built from them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import numpy as np
+
+from limelight.capture import maskfile, tensors
+from limelight.capture.capture import Capture, Grid
+from limelight.capture.site import Labels, Rows, Site
+from limelight.errors import ArgumentError, FileError, LimelightError
+from limelight.masks import Mask
+
+FORMAT, VERSION = "limelight-capture", 1
+ARRAYS = ("query", "key", "value", "sinks", "bias")
+ROWS = ("logsumexp", "max_logit", "entropy")
+SAVED_AS = {None: None, "float64": np.float64, "float32": np.float32, "float16": np.float16}
+
+
+def save(capture: Capture, path: str | os.PathLike[str], dtype: str | None = None) -> None:
+    if dtype not in SAVED_AS:
+        raise ArgumentError(f"dtype={dtype!r}: a capture is saved as float16, float32 or float64, "
+                            f"or None for what it is")  # fmt: skip
+    parts: dict[str, Any] = {}
+    masks: list[Mask] = []
+    labels: list[Labels] = []
+    meaning = {
+        "format": FORMAT,
+        "version": VERSION,
+        "sites": [_describe(site, f"site.{i}", parts, masks, labels, SAVED_AS[dtype])
+                  for i, site in enumerate(capture.sites)],
+        "tokens": _once(labels, capture.tokens),
+        "query_tokens": _once(labels, capture.query_tokens),
+        "grid": None if capture.grid is None else vars(capture.grid),
+        "image": capture.image is not None,
+        "source": capture.source,
+    }  # fmt: skip
+    meaning["masks"] = [maskfile.encode(mask, f"mask.{i}", parts) for i, mask in enumerate(masks)]
+    meaning["labels"] = labels
+    if capture.image is not None:
+        parts["image"] = np.asarray(capture.image, np.uint8)
+    try:
+        text = json.dumps(meaning, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"the capture's source cannot be written as JSON: {error}") from None
+    tensors.write(path, parts, {"limelight": text})
+
+
+def load(path: str | os.PathLike[str], *, verify: bool = True) -> Capture:
+    parts, texts = tensors.read(path, verify=verify)
+    if "limelight" not in texts:
+        raise FileError(f"{path}: a safetensors file, but not a limelight capture")
+    try:
+        meaning = json.loads(texts["limelight"])
+        return _capture(meaning, parts)
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from None
+    except LimelightError as error:
+        raise FileError(f"{path}: the capture does not fit together: {error}") from None
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError):
+        raise FileError(f"{path}: the capture's description is malformed") from None
+
+
+def _describe(
+    site: Site, name: str, parts: dict[str, Any], masks: list[Mask], labels: list[Labels],
+    dtype: Any,
+) -> dict[str, Any]:  # fmt: skip
+    held = {part: getattr(site, part) for part in ARRAYS}
+    held |= {} if site.rows is None else vars(site.rows)
+    names = {}
+    for part, array in held.items():
+        if array is not None:
+            # Statistics and sinks are a few numbers a row: rounding them would save nothing.
+            narrow = dtype is not None and part in ("query", "key", "value", "bias")
+            parts[f"{name}.{part}"] = array.astype(dtype) if narrow else array
+            names[part] = f"{name}.{part}"
+    return {
+        "name": site.name, "layer": site.layer, "kind": site.kind, "scale": site.scale,
+        "softcap": site.softcap, "tensors": names,
+        "mask": None if site.mask is None else _place(masks, site.mask),
+        "tokens": _once(labels, site.tokens), "query_tokens": _once(labels, site.query_tokens),
+    }  # fmt: skip
+
+
+def _place(masks: list[Mask], mask: Mask) -> int:
+    for at, known in enumerate(masks):
+        if known is mask or known == mask:
+            return at
+    masks.append(mask)
+    return len(masks) - 1
+
+
+def _once(known: list[Labels], labels: Labels) -> int | None:
+    """The place of these texts in the file's table, entered if new; None for none."""
+    if not labels:
+        return None
+    if labels not in known:
+        known.append(labels)
+    return known.index(labels)
+
+
+def _capture(meaning: Any, parts: dict[str, Any]) -> Capture:
+    if meaning["format"] != FORMAT:
+        raise FileError("a safetensors file, but not a limelight capture")
+    if type(meaning["version"]) is not int or meaning["version"] > VERSION:
+        raise FileError(
+            f"a capture of version {meaning['version']!r}, and this limelight reads up to {VERSION}: "
+            f"update limelight"
+        )
+    masks = [maskfile.decode(tree, parts) for tree in meaning["masks"]]
+    labels = [_labels(entries) for entries in meaning["labels"]]
+
+    def texts(which: Any) -> Labels:
+        return () if which is None else labels[_count(which)]
+
+    sites = []
+    for entry in meaning["sites"]:
+        named = entry["tensors"]
+        held = {part: parts[named[part]] for part in ARRAYS if part in named}
+        rows = [parts[named[part]] for part in ROWS if part in named]
+        if any(array.dtype.kind != "f" for array in (*held.values(), *rows)):
+            raise FileError(f"the site {entry['name']!r} holds arrays that are not numbers")
+        sites.append(_checked(Site(
+            name=_text(entry["name"]), layer=_count(entry["layer"]), kind=entry["kind"],
+            scale=_number(entry["scale"]),
+            softcap=None if entry["softcap"] is None else _number(entry["softcap"]),
+            mask=None if entry["mask"] is None else masks[_count(entry["mask"])],
+            tokens=texts(entry["tokens"]), query_tokens=texts(entry["query_tokens"]),
+            rows=Rows(*rows) if rows else None, **held,
+        )))  # fmt: skip
+    grid = meaning["grid"]
+    return Capture(
+        sites=tuple(sites),
+        tokens=texts(meaning["tokens"]),
+        query_tokens=texts(meaning["query_tokens"]),
+        image=_image(parts["image"]) if meaning["image"] else None,
+        grid=None
+        if grid is None
+        else Grid(*(_count(grid[k]) for k in ("rows", "columns", "start"))),
+        source=dict(meaning["source"]),
+    )
+
+
+def _checked(site: Site) -> Site:
+    """Shapes and mask must fit: the engines rely on what this lets through."""
+    site.call  # noqa: B018 (checks every shape, and the mask against them)
+    if site.value is not None and site.value.shape[:3] != site.key.shape[:3]:
+        raise FileError(f"the site {site.name!r} has values that do not fit its keys")
+    return site
+
+
+def _labels(entries: Any) -> Labels:
+    return tuple(tuple(_text(text) for text in entry) for entry in entries)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float):
+        raise TypeError
+    return float(value)
+
+
+def _image(array: Any) -> Any:
+    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[3] != 3:
+        raise FileError("its image is not one: uint8 [batch, height, width, 3]")
+    return array

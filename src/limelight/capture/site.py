@@ -1,0 +1,284 @@
+"""Site: one place in a model where attention happens, with the queries and keys that met there.
+
+Everything about its weights can be had from them at the cost of what is looked at: a cell is one
+dot product, a row is n of them, and the n×n matrix is never held.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from limelight.call import Call, prepare
+from limelight.capture.intervals import Entry
+from limelight.cell import Cell, cell
+from limelight.engines import choose
+from limelight.errors import ArgumentError, ShapeError
+from limelight.health import Health
+from limelight.masks import Mask
+from limelight.reference import State
+
+if TYPE_CHECKING:
+    from limelight.trace import Trace
+
+Array = NDArray[Any]
+Labels = tuple[tuple[str, ...], ...]  # one tuple of texts for each batch entry
+KINDS = ("self", "cross")
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What the model's own pass said about every row: each [B, Hq, Nq]."""
+
+    logsumexp: Array
+    max_logit: Array
+    entropy: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """The queries and keys of one attention, after position encoding, and the rule they meet by.
+
+    query [B, Hq, Nq, D], key [B, Hk, Nk, D], value [B, Hk, Nk, Dv] or None; NumPy arrays. scale,
+    softcap, bias, sinks and mask as in limelight.attention. `kind` is "self" or "cross". `tokens`
+    names the keys and `query_tokens` the queries, one tuple for each batch entry; either may be
+    empty. `rows` holds the statistics of the pass that the model made, where it was recorded.
+
+    >>> import numpy as np
+    >>> query, key = np.array([[[[2.0, 1]]]]), np.array([[[[2.0, 1], [1, 0], [0, -1]]]])
+    >>> site = Site("worked", 0, query, key)
+    >>> round(site.cell(0, 0).weight, 6)
+    0.881645
+    """
+
+    name: str
+    layer: int
+    query: Array
+    key: Array
+    value: Array | None = None
+    scale: float | None = None
+    softcap: float | None = None
+    sinks: Array | None = None
+    mask: Mask | None = None
+    bias: Array | None = None
+    kind: str = "self"
+    tokens: Labels = ()
+    query_tokens: Labels = ()
+    rows: Rows | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("query", "key", "value"):
+            array = getattr(self, name)
+            if array is not None and array.ndim != 4:
+                raise ShapeError(f"site {self.name}: {name} has shape {array.shape}, and a site "
+                                 f"takes [batch, heads, length, size]")  # fmt: skip
+        if self.kind not in KINDS:
+            raise ArgumentError(f"site {self.name}: kind={self.kind!r} is not self or cross")
+        if self.scale is None:
+            object.__setattr__(self, "scale", 1.0 / math.sqrt(max(1, self.query.shape[3])))
+        if not self.query_tokens and self.kind == "self" and self.queries == self.keys:
+            object.__setattr__(self, "query_tokens", self.tokens)
+        for name, length in (("tokens", self.keys), ("query_tokens", self.queries)):
+            labels = getattr(self, name)
+            if labels and [len(entry) for entry in labels] != [length] * self.batch:
+                raise ShapeError(f"site {self.name}: {name} names {[len(e) for e in labels]} "
+                                 f"positions, and there are {self.batch} × {length}")  # fmt: skip
+        if self.rows is not None:
+            shape = (self.batch, self.heads, self.queries)
+            for name, array in vars(self.rows).items():
+                if array.shape != shape:
+                    raise ShapeError(f"site {self.name}: {name} has shape {array.shape}, and the "
+                                     f"rows are {shape}")  # fmt: skip
+
+    @property
+    def batch(self) -> int:
+        return int(self.query.shape[0])
+
+    @property
+    def heads(self) -> int:
+        return int(self.query.shape[1])
+
+    @property
+    def key_heads(self) -> int:
+        return int(self.key.shape[1])
+
+    @property
+    def queries(self) -> int:
+        return int(self.query.shape[2])
+
+    @property
+    def keys(self) -> int:
+        return int(self.key.shape[2])
+
+    @cached_property
+    def call(self) -> Call:
+        """The whole site as one checked call, without values."""
+        return prepare(self.query, self.key, **self._rule)
+
+    @property
+    def _rule(self) -> dict[str, Any]:
+        return {"mask": self.mask, "bias": self.bias, "scale": self.scale,
+                "softcap": self.softcap, "sinks": self.sinks}  # fmt: skip
+
+    @cached_property
+    def statistics(self) -> Rows:
+        """logsumexp, max logit and entropy of every row: recorded, or one pass over the keys."""
+        if self.rows is not None:
+            return self.rows
+        state = choose(self.call).module.forward(self.call, health=True)
+        return Rows(state.logsumexp, state.max_logit, state.entropy)
+
+    def health(self) -> Health:
+        """What every row of every head says: fields [B, Hq, Nq]."""
+        seen = self.statistics
+        return Health.of(self.call, State(None, seen.logsumexp, seen.max_logit, seen.entropy))
+
+    def one(self, head: int = 0, batch: int = 0) -> Site:
+        """One head of one batch entry as a site of its own, without copying."""
+        head = self._index("head", head, self.heads)
+        batch = self._index("batch", batch, self.batch)
+        own, shared = slice(head, head + 1), slice(head // self._group, head // self._group + 1)
+        entry = slice(batch, batch + 1)
+        rows = self.statistics if "statistics" in vars(self) else self.rows
+        return replace(
+            self,
+            query=self.query[entry, own],
+            key=self.key[entry, shared],
+            value=None if self.value is None else self.value[entry, shared],
+            sinks=None if self.sinks is None else self.sinks[own],
+            mask=None if self.mask is None else _entry(self.mask, batch, head, self),
+            bias=None if self.bias is None else _of_entry(self.bias, batch, head),
+            tokens=self.tokens[entry],
+            query_tokens=self.query_tokens[entry],
+            rows=None if rows is None else Rows(*(x[entry, own] for x in vars(rows).values())),
+        )
+
+    def trace(self, *, head: int = 0, batch: int = 0) -> Trace:
+        """Every step of one head, for lengths that a person reads."""
+        from limelight.trace import trace
+
+        one = self.one(head, batch)
+        value = one.key[0, 0, :, :0] if one.value is None else one.value[0, 0]
+        tokens = (one.labels("query"), one.labels("key"))
+        return trace(one.query[0, 0], one.key[0, 0], value, **one._headless, tokens=tokens)
+
+    def cell(self, row: int, column: int, *, head: int = 0, batch: int = 0) -> Cell:
+        """One weight with all that goes into it, at any length."""
+        head = self._index("head", head, self.heads)
+        batch = self._index("batch", batch, self.batch)
+        row = self._index("row", row, self.queries)
+        column = self._index("column", column, self.keys)
+        known = self.statistics if "statistics" in vars(self) or self.rows is not None else None
+        at = (batch, head, row)
+        return cell(
+            self._valued, row, column, head=head, batch=batch,
+            max_logit=None if known is None else float(known.max_logit[at]),
+            logsumexp=None if known is None else float(known.logsumexp[at]),
+            query_token=self.labels("query", batch)[row],
+            key_token=self.labels("key", batch)[column],
+        )  # fmt: skip
+
+    def weights(
+        self, rows: Any = None, columns: Any = None, *, head: int = 0, batch: int = 0
+    ) -> Array:
+        """An exact block of one head's weights: [rows, columns]."""
+        from limelight.heatmap import weights
+
+        one = self.one(head, batch)
+        found: Array = weights(
+            *one._pair, rows=rows, columns=columns, **one._known, **one._headless
+        )
+        return found
+
+    def heatmap(
+        self, shape: tuple[int, int] = (256, 256), pool: str = "max", rows: Any = None,
+        columns: Any = None, *, head: int = 0, batch: int = 0,
+    ) -> Any:  # fmt: skip
+        """One head's weights pooled to a picture of the given shape, at any length."""
+        from limelight.heatmap import heatmap
+
+        one = self.one(head, batch)
+        return heatmap(*one._pair, shape=shape, pool=pool, rows=rows, columns=columns,
+                       **one._known, **one._headless)  # fmt: skip
+
+    def received(self, *, head: int = 0, batch: int = 0) -> Any:
+        """The attention each key gets from one head, summed over its queries."""
+        from limelight.heatmap import received
+
+        one = self.one(head, batch)
+        return received(*one._pair, **one._known, **one._headless)
+
+    def top(
+        self, rows: Iterable[int] | None = None, k: int = 5, *, head: int = 0, batch: int = 0
+    ) -> Any:
+        """The k keys with the most weight for each of the rows."""
+        from limelight.heatmap import top
+
+        one = self.one(head, batch)
+        return top(*one._pair, rows=rows, k=k, **one._known, **one._headless)
+
+    def labels(self, side: str = "key", batch: int = 0) -> tuple[str, ...]:
+        """The texts of one side, or the positions as texts where there are none."""
+        texts, length = {
+            "key": (self.tokens, self.keys),
+            "query": (self.query_tokens, self.queries),
+        }[side]
+        return texts[batch] if texts else tuple(str(i) for i in range(length))
+
+    def __repr__(self) -> str:
+        shape = f"{self.queries} × {self.keys}"
+        share = "" if self.heads == self.key_heads else f" on {self.key_heads} key heads"
+        extra = [f"softcap {self.softcap:g}"] if self.softcap is not None else []
+        extra += ["sinks"] if self.sinks is not None else []
+        extra += ["bias"] if self.bias is not None else []
+        mask = "everything" if self.mask is None else self.mask.expression
+        return (f"Site({self.name!r}, layer {self.layer}, {self.kind}, batch {self.batch}, "
+                f"{self.heads} heads{share}, {shape}, size {self.query.shape[3]}, {mask}"
+                f"{''.join(', ' + word for word in extra)})")  # fmt: skip
+
+    @property
+    def _group(self) -> int:
+        return self.heads // max(1, self.key_heads)
+
+    @cached_property
+    def _valued(self) -> Call:
+        return prepare(self.query, self.key, self.value, **self._rule)
+
+    @property
+    def _pair(self) -> tuple[Array, Array]:
+        return self.query[0, 0], self.key[0, 0]
+
+    @property
+    def _headless(self) -> dict[str, Any]:
+        bias = None if self.bias is None else self.bias[0, 0]
+        return {**self._rule, "bias": bias}
+
+    @property
+    def _known(self) -> dict[str, Any]:
+        return {} if self.rows is None else {"logsumexp": self.rows.logsumexp[0, 0]}
+
+    def _index(self, name: str, index: int, length: int) -> int:
+        if not -length <= index < length:
+            raise ArgumentError(
+                f"{name} {index} does not exist at {self.name}: there are {length}, "
+                f"numbered from 0 to {length - 1}"
+            )
+        return index + length if index < 0 else int(index)
+
+
+def _entry(mask: Mask, batch: int, head: int, site: Site) -> Mask:
+    """The mask as one entry sees it; itself where all entries see the same."""
+    allowed = mask.allowed(site.queries, site.keys)
+    parts = [part for part in (allowed.spans, allowed.dense) if part is not None]
+    same = all(part.shape[0] == 1 and part.shape[1] == 1 for part in parts)
+    return mask if same else Entry(mask, batch, head)
+
+
+def _of_entry(bias: Array, batch: int, head: int) -> Array:
+    b, h = (0 if bias.shape[axis] == 1 else at for axis, at in ((0, batch), (1, head)))
+    return bias[b : b + 1, h : h + 1]

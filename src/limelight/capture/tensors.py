@@ -1,0 +1,179 @@
+"""The container: one safetensors file, written whole or not at all, read with NumPy alone.
+
+    8 bytes       the header's length, little-endian
+    header        JSON: each tensor's dtype, shape and place, and texts under "__metadata__"
+    data          the tensors, one after the other
+
+The format holds no code, so a file from anywhere is safe to open; every size in the header is
+checked against the file before it is used. Beyond the format, a digest over header and data
+(SHA-256, among the texts) shows a file that was damaged or edited.
+
+Tensors are mapped, not read: a page comes from the disk when somebody looks at it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limelight.errors import FileError
+
+MOST_HEADER = 100 << 20
+DTYPES = {
+    "F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "F16": np.dtype("<f2"),
+    "I64": np.dtype("<i8"), "I32": np.dtype("<i4"), "U8": np.dtype("u1"),
+}  # fmt: skip
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+DIGEST = "sha256"
+
+Array = NDArray[Any]
+
+
+def write(
+    path: str | os.PathLike[str], tensors: Mapping[str, Array], texts: Mapping[str, str]
+) -> None:
+    """Write beside the target and rename, so that no reader ever sees half a file."""
+    target = Path(path)
+    named = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    # Wide numbers first: then every tensor starts at a multiple of its number's size.
+    order = sorted(named, key=lambda name: -named[name].dtype.itemsize)
+    table, place = {}, 0
+    for name in order:
+        array = named[name]
+        table[name] = {
+            "dtype": NAMES[array.dtype.newbyteorder("<")],
+            "shape": list(array.shape),
+            "data_offsets": [place, place + array.nbytes],
+        }
+        place += array.nbytes
+    digest = _begin(table, dict(texts))
+    for name in order:
+        digest.update(_bytes(named[name]))
+    header = {"__metadata__": {**texts, DIGEST: digest.hexdigest()}, **table}
+    encoded = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    if len(encoded) > MOST_HEADER:
+        raise FileError(
+            f"{target}: the header would take {len(encoded):,} bytes, more than readers accept: "
+            f"capture fewer tokens or layers"
+        )
+    # A name of its own, so that two writers of one target never share a half-written file.
+    half = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        with open(half, "xb") as file:
+            file.write(len(encoded).to_bytes(8, "little"))
+            file.write(encoded)
+            for name in order:
+                file.write(_bytes(named[name]))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(half, target)
+    except OSError as error:
+        raise FileError(f"{target}: cannot be written: {error.strerror or error}") from None
+    finally:
+        half.unlink(missing_ok=True)
+
+
+def read(
+    path: str | os.PathLike[str], *, verify: bool = True
+) -> tuple[dict[str, Array], dict[str, str]]:
+    """The tensors (copy-on-write views of the file) and the texts."""
+    target = Path(path)
+    try:
+        with open(target, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            header, start = _header(file, size, target)
+    except OSError as error:
+        raise FileError(f"{target}: cannot be read: {error.strerror or error}") from None
+    texts = header.pop("__metadata__", {})
+    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+        raise _damaged(target, "its texts are not texts")
+    _check_table(header, size - start, target)
+    data = (
+        np.memmap(target, np.uint8, mode="c", offset=start) if size > start else np.zeros(0, "u1")
+    )
+    expected = texts.pop(DIGEST, None)
+    if verify and expected is not None:
+        digest = _begin(header, texts)
+        digest.update(memoryview(np.asarray(data)))
+        if digest.hexdigest() != expected:
+            raise _damaged(target, "its content does not match its checksum")
+    tensors = {}
+    for name, entry in header.items():
+        low, high = entry["data_offsets"]
+        flat = np.asarray(data[low:high]).view(DTYPES[entry["dtype"]])
+        tensors[name] = flat.reshape(entry["shape"])
+    return tensors, texts
+
+
+def _header(file: BinaryIO, size: int, target: Path) -> tuple[dict[str, Any], int]:
+    prefix = file.read(8)
+    length = int.from_bytes(prefix, "little")
+    if len(prefix) < 8 or not 2 <= length <= MOST_HEADER:
+        raise FileError(f"{target}: not a safetensors file")
+    if length > size - 8:
+        raise _damaged(target, "it ends inside its header")
+    try:
+        header = json.loads(file.read(length).decode(), object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        raise FileError(f"{target}: not a safetensors file: its header is not JSON") from None
+    if not isinstance(header, dict):
+        raise FileError(f"{target}: not a safetensors file: its header is not a table")
+    return header, 8 + length
+
+
+def _check_table(table: dict[str, Any], room: int, target: Path) -> None:
+    """Every entry well-formed; together they fill the data exactly, without gap or overlap."""
+    places = []
+    for name, entry in table.items():
+        try:
+            dtype, shape, (low, high) = entry["dtype"], entry["shape"], entry["data_offsets"]
+            whole = all(type(n) is int and n >= 0 for n in (*shape, low, high))
+        except (KeyError, TypeError, ValueError):
+            raise _damaged(target, f"its entry {name!r} is malformed") from None
+        if dtype not in DTYPES:
+            raise _damaged(target, f"{name!r} has the dtype {dtype!r}, which captures do not use")
+        if not whole or high - low != math.prod(shape) * DTYPES[dtype].itemsize:
+            raise _damaged(target, f"the size of {name!r} does not fit its shape")
+        places.append((low, high))
+    end = 0
+    for low, high in sorted(places):
+        if low != end:
+            raise _damaged(target, "its tensors leave gaps or overlap")
+        end = high
+    if end != room:
+        what = "it was cut short" if end > room else "it has bytes that belong to nothing"
+        raise _damaged(
+            target, f"{what}: its header speaks of {end:,} bytes of data, and {room:,} follow"
+        )
+
+
+def _begin(table: dict[str, Any], texts: dict[str, str]) -> Any:
+    """A digest that has seen the header, whatever the order of its entries."""
+    canonical = json.dumps([table, texts], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode())
+
+
+def _bytes(array: Array) -> memoryview:
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return memoryview(little.reshape(-1).view(np.uint8))
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return table
+
+
+def _damaged(target: Path, why: str) -> FileError:
+    return FileError(f"{target}: the file is damaged: {why}")
