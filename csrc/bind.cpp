@@ -1,0 +1,199 @@
+// The module limelight.engines._native: arrays in, one call, the GIL released.
+//
+// An array comes as an object with the buffer protocol (NumPy) or as a tuple (address, shape,
+// strides in elements) that the Python side makes of a torch tensor; either way nothing is copied
+// and the caller keeps it alive.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "isa.h"
+#include "threads.h"
+
+namespace nb = nanobind;
+using namespace limelight;
+
+namespace {
+
+// Holds the buffers of one call.
+class Arrays {
+  public:
+    Arrays() = default;
+    Arrays(const Arrays&) = delete;
+    Arrays& operator=(const Arrays&) = delete;
+    ~Arrays() {
+        for (int i = 0; i < used_; ++i) PyBuffer_Release(&held_[i]);
+    }
+
+    // `given` as an array of `axes` axes; None gives an empty view.
+    View view(nb::handle given, Dtype dtype, int axes, const char* name, bool writable = false) {
+        View view;
+        view.dtype = dtype;
+        if (given.is_none()) return view;
+        if (PyTuple_Check(given.ptr())) {
+            from_tuple(given, axes, name, view);
+        } else {
+            from_buffer(given, axes, name, writable, view);
+        }
+        for (int i = 0; i < axes; ++i) {
+            if (view.shape[i] < 0) throw std::invalid_argument(std::string(name) + " has a negative size");
+            if (view.shape[i] <= 1) view.stride[i] = 0;
+        }
+        static const char nothing = 0;
+        if (!view.data) view.data = &nothing;  // an empty array has no address of its own
+        return view;
+    }
+
+    // Contiguous memory to write to, of exactly `bytes`.
+    template <class T>
+    T* target(nb::handle given, i64 count, const char* name) {
+        if (given.is_none()) return nullptr;
+        Py_buffer& buffer = next();
+        if (PyTuple_Check(given.ptr())) {  // (address, bytes) of a fresh contiguous tensor
+            --used_;
+            const auto address = nb::cast<std::uintptr_t>(given[0]);
+            if (nb::cast<i64>(given[1]) != count * static_cast<i64>(sizeof(T)))
+                throw std::invalid_argument(std::string(name) + " has the wrong size to write to");
+            return reinterpret_cast<T*>(address);
+        }
+        if (PyObject_GetBuffer(given.ptr(), &buffer, PyBUF_WRITABLE) != 0) {
+            --used_;
+            throw nb::python_error();
+        }
+        if (buffer.len != count * static_cast<i64>(sizeof(T)))
+            throw std::invalid_argument(std::string(name) + " has the wrong size to write to");
+        return static_cast<T*>(buffer.buf);
+    }
+
+  private:
+    Py_buffer& next() {
+        if (used_ == 16) throw std::invalid_argument("too many arrays");
+        return held_[used_++];
+    }
+
+    static void from_tuple(nb::handle given, int axes, const char* name, View& view) {
+        nb::handle shape = given[1], strides = given[2];
+        if (nb::len(shape) != static_cast<std::size_t>(axes))
+            throw std::invalid_argument(std::string(name) + " has the wrong number of axes");
+        view.data = reinterpret_cast<const char*>(nb::cast<std::uintptr_t>(given[0]));
+        for (int i = 0; i < axes; ++i) {
+            view.shape[i] = nb::cast<i64>(shape[i]);
+            view.stride[i] = nb::cast<i64>(strides[i]) * item_size(view.dtype);
+        }
+    }
+
+    void from_buffer(nb::handle given, int axes, const char* name, bool writable, View& view) {
+        Py_buffer& buffer = next();
+        const int flags = PyBUF_STRIDES | (writable ? PyBUF_WRITABLE : 0);
+        if (PyObject_GetBuffer(given.ptr(), &buffer, flags) != 0) {
+            --used_;
+            throw nb::python_error();
+        }
+        if (buffer.ndim != axes || buffer.itemsize != item_size(view.dtype))
+            throw std::invalid_argument(std::string(name) + " has the wrong number of axes or item size");
+        view.data = static_cast<const char*>(buffer.buf);
+        for (int i = 0; i < axes; ++i) {
+            view.shape[i] = buffer.shape[i];
+            view.stride[i] = buffer.strides[i];
+        }
+    }
+
+    Py_buffer held_[16];
+    int used_ = 0;
+};
+
+[[noreturn]] void mismatch(const char* what) {
+    throw std::invalid_argument(std::string(what) + " does not fit the query and key");
+}
+
+// An array that broadcasts to [batch, heads, queries, keys].
+void check_broadcast(const View& view, const Call& call, int axes, const char* name) {
+    const i64 full[4] = {call.batch(), call.query_heads(), call.queries(), call.keys()};
+    for (int i = 0; view && i < axes; ++i)
+        if (view.shape[i] != 1 && view.shape[i] != full[i]) mismatch(name);
+}
+
+Call read_call(Arrays& arrays, int dtype, nb::handle q, nb::handle k, nb::handle v,
+               nb::handle band, nb::handle spans, nb::handle dense, nb::handle bias, int bias_dtype,
+               nb::handle sinks, int sinks_dtype, double scale, double softcap) {
+    Call call;
+    const auto type = static_cast<Dtype>(dtype);
+    call.q = arrays.view(q, type, 4, "query");
+    call.k = arrays.view(k, type, 4, "key");
+    call.v = arrays.view(v, type, 4, "value");
+    const View &a = call.q, &b = call.k, &c = call.v;
+    if (!a || !b || !c || a.shape[3] != b.shape[3] || a.shape[3] < 1) mismatch("the key");
+    if (a.shape[0] != b.shape[0] || a.shape[0] != c.shape[0] || b.shape[1] != c.shape[1] ||
+        b.shape[2] != c.shape[2])
+        mismatch("the value");
+    if (a.shape[1] && (!b.shape[1] || a.shape[1] % b.shape[1])) mismatch("the number of key heads");
+    // Room for every index and byte count the kernels form.
+    const i64 limit = i64{1} << 40;
+    i64 cells;
+    if (__builtin_mul_overflow(b.shape[2] + 1024, a.shape[3] + c.shape[3] + 64, &cells) ||
+        cells > limit || a.shape[2] > limit || a.shape[3] > limit || c.shape[3] > limit)
+        throw std::invalid_argument("the sizes are beyond any memory");
+    if (!band.is_none()) {
+        call.mask.band = true;
+        call.mask.low = nb::cast<i64>(band[0]);
+        call.mask.high = nb::cast<i64>(band[1]);
+        if (call.mask.low < -limit || call.mask.high > limit || call.mask.low > limit ||
+            call.mask.high < -limit)
+            throw std::invalid_argument("the band is beyond any memory");
+    }
+    call.mask.spans = arrays.view(spans, Dtype::i32, 5, "spans");
+    if (call.mask.spans && call.mask.spans.shape[4] != 2) mismatch("spans");
+    check_broadcast(call.mask.spans, call, 3, "spans");
+    call.mask.dense = arrays.view(dense, Dtype::boolean, 4, "mask");
+    check_broadcast(call.mask.dense, call, 4, "mask");
+    call.bias = arrays.view(bias, static_cast<Dtype>(bias_dtype), 4, "bias");
+    check_broadcast(call.bias, call, 4, "bias");
+    call.sinks = arrays.view(sinks, static_cast<Dtype>(sinks_dtype), 1, "sinks");
+    if (call.sinks && call.sinks.shape[0] != a.shape[1]) mismatch("sinks");
+    call.scale = scale;
+    call.softcap = softcap;
+    return call;
+}
+
+void forward(int dtype, nb::handle q, nb::handle k, nb::handle v, nb::handle band, nb::handle spans,
+             nb::handle dense, nb::handle bias, int bias_dtype, nb::handle sinks, int sinks_dtype,
+             double scale, double softcap, nb::handle output, nb::handle stats, bool health) {
+    Arrays arrays;
+    const Call call = read_call(arrays, dtype, q, k, v, band, spans, dense, bias, bias_dtype, sinks,
+                                sinks_dtype, scale, softcap);
+    const i64 rows = call.batch() * call.query_heads() * call.queries();
+    Result out;
+    out.output = arrays.target<char>(output, rows * call.value_size() * item_size(call.q.dtype), "output");
+    out.logsumexp = arrays.target<float>(stats, rows * (health ? 3 : 1), "statistics");
+    if (health) {
+        out.max_logit = out.logsumexp + rows;
+        out.entropy = out.max_logit + rows;
+    }
+    const int count = threads();
+    const nb::gil_scoped_release release;
+    isa().forward(call, out, count);
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+    m.doc() = "The C++ kernels of the native engine; see limelight.engines.native.";
+    m.def("forward", &forward, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(),
+          nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(),
+          nb::arg(), nb::arg(), nb::arg());
+    m.def("isas", [] {
+        std::vector<std::string> here;
+        for (const Isa* const* one = isas(); *one; ++one)
+            if ((*one)->here()) here.emplace_back((*one)->name);
+        return here;
+    });
+    m.def("isa", [] { return std::string(isa().name); });
+    m.def("set_isa", [](const std::string& name) { return set_isa(name.c_str()); });
+    m.def("threads", &threads);
+    m.def("set_threads", &set_threads);
+    m.def("thread_runtime", [] { return std::string(thread_runtime()); });
+}

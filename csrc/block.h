@@ -1,0 +1,218 @@
+// A block of rows against packed keys and values: the loop that all forward passes share.
+//
+// For each block of keys, for each tile of MR rows: scores, logits, mask, softmax, mix. The tile's
+// scores stay in the first-level cache, the block's keys and values in the second.
+#pragma once
+
+namespace limelight {
+namespace LIMELIGHT_ISA {
+
+// Sizes that follow from the call alone, so that results do not depend on the number of threads.
+struct Sizes {
+    i64 d, dv;          // numbers in a key, in a value
+    i64 depth;          // elements in a packed key
+    i64 columns;        // dv rounded up to vectors
+    i64 panels;         // panels of columns
+    i64 kb, bq;         // keys in a block, rows in a block
+    i64 rows;           // stacked rows of one key head
+    i64 spare;          // floats that packing needs
+
+    INLINE Sizes of(const Call& call, int per) {
+        Sizes s;
+        s.d = call.size();
+        s.dv = call.value_size();
+        s.depth = (s.d + per - 1) / per;
+        s.columns = round_up(s.dv, W);
+        s.panels = (s.columns + PANEL - 1) / PANEL;
+        // 256 KB of keys and values at most (half of that in pairs), and no row of scores over 2 KB.
+        const i64 room = (i64{1} << 16) / most(1, s.d + s.dv) / PANEL * PANEL;
+        s.kb = most(2 * PANEL, least(256, room));
+        s.bq = 8 * MR;
+        s.rows = call.group() * call.queries();
+        s.spare = W * round_up(most(s.d, s.dv) + 1, 2 * W) + round_up(s.kb, W);
+        return s;
+    }
+    i64 key_elements(i64 keys) const { return round_up(keys, PANEL) * depth; }
+    i64 value_stride(i64 keys, int per) const { return round_up(keys, PANEL) / per * PANEL; }
+};
+
+template <class P>
+struct Packed {  // keys [origin, ...) of one head
+    const typename P::Element *k, *v;
+    i64 v_stride;  // elements between panels of value columns
+    i64 origin;
+};
+
+template <class P>
+struct Space {  // one thread's memory for a block of rows
+    Row* rows;
+    float *m, *l, *e, *alpha;
+    typename P::Element* q;
+    float *o, *s, *t, *spare;
+    pair* p;
+
+    Space(Carver& carve, const Sizes& z) {
+        rows = carve.take<Row>(static_cast<std::size_t>(z.bq));
+        m = carve.take<float>(static_cast<std::size_t>(z.bq + W));
+        l = carve.take<float>(static_cast<std::size_t>(z.bq + W));
+        e = carve.take<float>(static_cast<std::size_t>(z.bq + W));
+        alpha = carve.take<float>(MR + W);
+        q = carve.take<typename P::Element>(static_cast<std::size_t>(z.bq * z.depth));
+        o = carve.take<float>(static_cast<std::size_t>(z.bq * z.columns));
+        s = carve.take<float>(static_cast<std::size_t>(MR * z.kb));
+        t = carve.take<float>(static_cast<std::size_t>(MR * z.columns));
+        spare = carve.take<float>(static_cast<std::size_t>(z.spare));
+        p = carve.take<pair>(P::PER == 2 ? static_cast<std::size_t>(MR * z.kb / 2) : 0);
+    }
+};
+
+// Reads rows [first, first + count) of a head's stacked rows: masks, queries, empty sums.
+template <class P>
+static void begin_rows(const Call& call, const Logits& logits, const Sizes& z, i64 batch,
+                       i64 key_head, i64 first, i64 count, const Space<P>& x) {
+    for (i64 r = 0; r < count; ++r) x.rows[r] = row_of(call, batch, key_head, first + r);
+    for (i64 r = 0; r < round_up(count, MR); ++r) {
+        x.m[r] = -inf;
+        x.l[r] = x.e[r] = 0.0f;
+    }
+    for (i64 i = 0; i < round_up(count, MR) * z.columns; ++i) x.o[i] = 0.0f;
+    typename P::Element* q = x.q;
+    for (i64 t = 0; t < count; t += MR) {
+        const int height = height_of(count - t);
+        pack_tile(height, least(height, count - t), z.d, logits.sign, q, x.spare, [&](int r) {
+            const Row& row = x.rows[t + r];
+            return Rows{call.q.at(batch, row.head, row.query), 0, call.q.stride[3], call.q.dtype};
+        });
+        q += height * z.depth;
+    }
+}
+
+INLINE float weight_at(const Single*, const float* s, const pair*, i64 lds, i64 r, i64 j) {
+    return s[r * lds + j];
+}
+INLINE float value_at(const float* v, i64 stride, i64 j, i64 c) {
+    return v[c / PANEL * stride + j * PANEL + c % PANEL];
+}
+#ifdef LIMELIGHT_BF16_DOT
+INLINE float weight_at(const Pairs*, const float*, const pair* p, i64 lds, i64 r, i64 j) {
+    const pair both = p[(r * lds + j) / 2];
+    return from_bits(j % 2 ? both & 0xffff0000u : both << 16);
+}
+INLINE float value_at(const pair* v, i64 stride, i64 j, i64 c) {
+    const pair both = v[c / PANEL * stride + j / 2 * PANEL + c % PANEL];
+    return from_bits(j % 2 ? both & 0xffff0000u : both << 16);
+}
+#endif
+
+INLINE bool all_finite(const float* x, i64 n) {  // n a multiple of W
+    vf sum = vzero();
+    for (i64 i = 0; i < n; i += W) sum = vfma(vload(x + i), vzero(), sum);
+    return vhsum(sum) == 0.0f;
+}
+
+// 0 * NaN is NaN: where a masked value is not finite, the tile is mixed again cell by cell.
+template <class P>
+static void mix_carefully(const Call& call, const Sizes& z, const Row* rows, i64 count, i64 from,
+                          i64 to, const Packed<P>& packed, const Space<P>& x) {
+    for (i64 r = 0; r < count; ++r) {
+        float* const t = x.t + r * z.columns;
+        fill(t, 0, z.columns, 0.0f);
+        for (i64 j = from; j < to; ++j) {
+            if (j >= call.keys() || !allows(call, rows[r], j)) continue;
+            const float w = weight_at(static_cast<const P*>(nullptr), x.s, x.p, z.kb, r, j - from);
+            for (i64 c = 0; c < z.dv; ++c)
+                t[c] += w * value_at(packed.v, packed.v_stride, j - packed.origin, c);
+        }
+    }
+}
+
+// All rows of the block against keys [from, to), which `packed` holds.
+template <class P, bool HEALTH>
+static void attend(const Call& call, const Logits& logits, const Sizes& z, i64 count, i64 from,
+                   i64 to, const Packed<P>& packed, const Space<P>& x) {
+    i64 lo = to, hi = from;
+    for (i64 r = 0; r < count; ++r) {
+        if (x.rows[r].lo >= x.rows[r].hi) continue;
+        lo = least(lo, x.rows[r].lo);
+        hi = most(hi, x.rows[r].hi);
+    }
+    from += most(0, lo - from) / z.kb * z.kb;
+    to = least(to, hi);
+    alignas(64) float ones[MR];
+    for (float& one : ones) one = 1.0f;
+    for (i64 k0 = from; k0 < to; k0 += z.kb) {
+        const i64 k1 = least(to, k0 + z.kb);
+        const typename P::Element* q = x.q;
+        for (i64 t = 0; t < count; t += MR) {
+            const int height = height_of(count - t);
+            const i64 n = least(height, count - t);
+            const typename P::Element* const tile = q;
+            q += height * z.depth;
+            Range range = range_of(call, x.rows + t, n, k0, k1);
+            if (range.from >= range.to) continue;
+            // Whole panels are computed; what they add at the edges is blotted out.
+            const i64 a = k0 + (range.from - k0) / PANEL * PANEL;
+            const i64 columns = round_up(range.to - a, W);
+            const bool partial = range.partial || a < range.from || a + columns > range.to;
+            score_tile<P>(height, tile, packed.k + (a - packed.origin) * z.depth, z.depth, columns,
+                          x.s, z.kb);
+            if (logits.written)
+                for (i64 r = 0; r < n; ++r)
+                    to_logits<false>(call, logits, x.rows[t + r], a, columns, x.s + r * z.kb,
+                                     nullptr, x.spare);
+            if (partial)
+                for (i64 r = 0; r < n; ++r)
+                    blot(call, x.rows[t + r], a, a + columns, x.s + r * z.kb, -inf);
+            softmax_tile<P, HEALTH>(height, columns, x.s, z.kb, x.p, z.kb / 2, logits, x.m + t,
+                                    x.l + t, x.e + t, x.alpha);
+            if (!z.dv) continue;
+            const typename P::Element* const v =
+                packed.v + (a - packed.origin) / P::PER * PANEL;
+            const auto* const w = reinterpret_cast<const typename P::Element*>(
+                P::PER == 2 ? static_cast<const void*>(x.p) : static_cast<const void*>(x.s));
+            const i64 ldw = z.kb / P::PER, depth = (columns + P::PER - 1) / P::PER;
+            float* const o = x.o + t * z.columns;
+            if (!partial && !logits.written) {
+                mix_tile<P>(height, w, ldw, v, packed.v_stride, depth, z.columns, o, z.columns,
+                            x.alpha);
+                continue;
+            }
+            fill(x.t, 0, height * z.columns, 0.0f);
+            mix_tile<P>(height, w, ldw, v, packed.v_stride, depth, z.columns, x.t, z.columns, ones);
+            if (!all_finite(x.t, n * z.columns))
+                mix_carefully<P>(call, z, x.rows + t, n, a, a + columns, packed, x);
+            for (i64 r = 0; r < n; ++r) {
+                const vf alpha = vset(x.alpha[r]);
+                for (i64 c = 0; c < z.columns; c += W) {
+                    float* const at = o + r * z.columns + c;
+                    vstore(at, vfma(vload(at), alpha, vload(x.t + r * z.columns + c)));
+                }
+            }
+        }
+    }
+}
+
+INLINE float sink_of(const Call& call, i64 head) {
+    if (!call.sinks) return -inf;
+    return load_any(call.sinks.data + head * call.sinks.stride[0], call.sinks.dtype);
+}
+
+// One finished row to the caller's arrays; `o` is overwritten.
+static void write_row(const Call& call, const Result& out, const Logits& logits, i64 batch,
+                      i64 head, i64 query, float m, float l, float e, float* o) {
+    const Finished row = finish(m, l, e, logits.unit, sink_of(call, head));
+    const i64 at = (batch * call.query_heads() + head) * call.queries() + query;
+    out.logsumexp[at] = row.logsumexp;
+    if (out.entropy) {
+        out.max_logit[at] = row.max_logit;
+        out.entropy[at] = row.entropy;
+    }
+    const i64 dv = call.value_size();
+    if (row.weight == 0.0f) fill(o, 0, dv, 0.0f);
+    const vf weight = vset(row.weight);
+    for (i64 c = 0; c < dv; c += W) vstore(o + c, vmul(vload(o + c), weight));
+    store_row(o, call.q.dtype, dv, out.output + at * dv * item_size(call.q.dtype));
+}
+
+}  // namespace LIMELIGHT_ISA
+}  // namespace limelight

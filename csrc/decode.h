@@ -1,0 +1,223 @@
+// Decoding: a few rows against many keys, which are read where they lie, each once.
+//
+// The time is that of reading the cache; so nothing is packed, dot products run along the key, and
+// all rows that share a key head take their part while a block of keys is in the second-level cache.
+// Software prefetch was tried by the probe and lost up to 15 %.
+#pragma once
+
+namespace limelight {
+namespace LIMELIGHT_ISA {
+
+// Whether the rows are few, and keys and values can be read in whole vectors.
+INLINE bool decodes(const Call& call) {
+    const i64 size = item_size(call.q.dtype);
+    return call.group() * call.queries() <= DIRECT_ROWS && call.size() % W == 0 && call.value_size() % W == 0 && call.k.stride[3] == size &&
+           call.v.stride[3] == size;
+}
+
+template <Dtype T>
+INLINE vf load_as(const char* p) {
+    if (T == Dtype::bf16) return vload_bf16(p);
+    if (T == Dtype::f16) return vload_f16(p);
+    return vload(reinterpret_cast<const float*>(p));
+}
+template <Dtype T>
+constexpr i64 bytes_of = T == Dtype::f32 ? 4 : 2;
+
+// s[r][0 .. n) = q[r] . k[j] for R rows.
+template <Dtype T, int R>
+static void dots(const float* q, i64 d, const Rows& keys, i64 from, i64 n, float* s, i64 lds) {
+    i64 j = 0;
+    for (; j + 4 <= n; j += 4) {
+        const char* const k0 = keys.at(from + j);
+        const char *const k1 = k0 + keys.stride, *const k2 = k1 + keys.stride, *const k3 = k2 + keys.stride;
+        vf acc[R][4];
+        for (int r = 0; r < R; ++r)
+            for (int i = 0; i < 4; ++i) acc[r][i] = vzero();
+        for (i64 c = 0; c < d; c += W) {
+            const i64 at = c * bytes_of<T>;
+            const vf a0 = load_as<T>(k0 + at), a1 = load_as<T>(k1 + at);
+            const vf a2 = load_as<T>(k2 + at), a3 = load_as<T>(k3 + at);
+#pragma GCC unroll 4
+            for (int r = 0; r < R; ++r) {
+                const vf x = vload(q + r * d + c);
+                acc[r][0] = vfma(x, a0, acc[r][0]);
+                acc[r][1] = vfma(x, a1, acc[r][1]);
+                acc[r][2] = vfma(x, a2, acc[r][2]);
+                acc[r][3] = vfma(x, a3, acc[r][3]);
+            }
+        }
+        for (int r = 0; r < R; ++r)
+            vhsum4(acc[r][0], acc[r][1], acc[r][2], acc[r][3], s + r * lds + j);
+    }
+    for (; j < n; ++j) {
+        const char* const k = keys.at(from + j);
+        vf acc[R];
+        for (int r = 0; r < R; ++r) acc[r] = vzero();
+        for (i64 c = 0; c < d; c += W) {
+            const vf a = load_as<T>(k + c * bytes_of<T>);
+            for (int r = 0; r < R; ++r) acc[r] = vfma(vload(q + r * d + c), a, acc[r]);
+        }
+        for (int r = 0; r < R; ++r) s[r * lds + j] = vhsum(acc[r]);
+    }
+}
+
+// t[r][0 .. C*W) += sum over j of p[r][j] * v[j]
+template <Dtype T, int R, int C>
+static void gather(const float* p, i64 ldp, const Rows& values, i64 from, i64 n, i64 column,
+                   float* t, i64 ldt) {
+    vf acc[R][C];
+    for (int r = 0; r < R; ++r)
+        for (int c = 0; c < C; ++c) acc[r][c] = vload(t + r * ldt + column + c * W);
+    for (i64 j = 0; j < n; ++j) {
+        const char* const v = values.at(from + j) + column * bytes_of<T>;
+#pragma GCC unroll 8
+        for (int c = 0; c < C; ++c) {
+            const vf a = load_as<T>(v + c * W * bytes_of<T>);
+#pragma GCC unroll 4
+            for (int r = 0; r < R; ++r) acc[r][c] = vfma(vset(p[r * ldp + j]), a, acc[r][c]);
+        }
+    }
+    for (int r = 0; r < R; ++r)
+        for (int c = 0; c < C; ++c) vstore(t + r * ldt + column + c * W, acc[r][c]);
+}
+
+template <Dtype T, int R>
+static void gather_rows(const float* p, i64 ldp, const Rows& values, i64 from, i64 n, i64 columns,
+                        float* t) {
+    constexpr int WIDE = R == 4 ? 4 : 8;
+    constexpr i64 STEP = 64;  // keys whose values stay near while the columns are gone through
+    for (i64 j = 0; j < n; j += STEP) {
+        const i64 some = least(STEP, n - j);
+        i64 c = 0;
+        for (; c + WIDE * W <= columns; c += WIDE * W)
+            gather<T, R, WIDE>(p + j, ldp, values, from + j, some, c, t, columns);
+        for (; c + 2 * W <= columns; c += 2 * W)
+            gather<T, R, 2>(p + j, ldp, values, from + j, some, c, t, columns);
+        for (; c < columns; c += W)
+            gather<T, R, 1>(p + j, ldp, values, from + j, some, c, t, columns);
+    }
+}
+
+struct DecodeSpace {
+    Row* rows;
+    float *q, *o, *t, *s, *spare, *m, *l, *e, *alpha;
+
+    DecodeSpace(Carver& carve, const Sizes& z) {
+        const std::size_t n = DIRECT_ROWS;
+        rows = carve.take<Row>(n);
+        q = carve.take<float>(n * static_cast<std::size_t>(z.d));
+        o = carve.take<float>(n * static_cast<std::size_t>(z.columns));
+        t = carve.take<float>(n * static_cast<std::size_t>(z.columns));
+        s = carve.take<float>(n * static_cast<std::size_t>(z.kb));
+        spare = carve.take<float>(static_cast<std::size_t>(z.spare));
+        m = carve.take<float>(4 * (n + W));
+        l = m + n + W;
+        e = l + n + W;
+        alpha = e + n + W;
+    }
+};
+
+// The sum over allowed cells only, for a block in which 0 * NaN spoilt the quick one.
+static void gather_carefully(const Call& call, const Row& row, const Rows& values, i64 from, i64 n,
+                             const float* p, float* t) {
+    fill(t, 0, call.value_size(), 0.0f);
+    for (i64 j = 0; j < n; ++j) {
+        if (!allows(call, row, from + j)) continue;
+        for (i64 c = 0; c < call.value_size(); ++c)
+            t[c] += p[j] * load_any(values.at(from + j) + c * values.step, values.dtype);
+    }
+}
+
+template <Dtype T>
+static void decode_keys(const Call& call, const Result& out, const Logits& logits, const Sizes& z,
+                        i64 batch, i64 key_head, i64 from, i64 to, const DecodeSpace& x) {
+    const Rows keys = rows_of(call.k, batch, key_head), values = rows_of(call.v, batch, key_head);
+    const i64 rows = z.rows, d = z.d;
+    for (i64 k0 = from; k0 < to; k0 += z.kb) {
+        const Range range = range_of(call, x.rows, rows, k0, least(to, k0 + z.kb));
+        const i64 n = range.to - range.from;
+        if (n <= 0) continue;
+        const i64 columns = round_up(n, W);
+        i64 r = 0;
+        for (; r + 4 <= rows && W == 16; r += 4)
+            dots<T, 4>(x.q + r * d, d, keys, range.from, n, x.s + r * z.kb, z.kb);
+        for (; r + 2 <= rows; r += 2)
+            dots<T, 2>(x.q + r * d, d, keys, range.from, n, x.s + r * z.kb, z.kb);
+        for (; r < rows; ++r)
+            dots<T, 1>(x.q + r * d, d, keys, range.from, n, x.s + r * z.kb, z.kb);
+        for (r = 0; r < rows; ++r) {
+            float* const s = x.s + r * z.kb;
+            fill(s, n, columns, -inf);
+            if (logits.written)
+                to_logits<false>(call, logits, x.rows[r], range.from, columns, s, nullptr, x.spare);
+            if (range.partial) blot(call, x.rows[r], range.from, range.to, s, -inf);
+        }
+        if (out.entropy)
+            softmax_tile<Single, true>(static_cast<int>(rows), columns, x.s, z.kb, nullptr, 0,
+                                       logits, x.m, x.l, x.e, x.alpha);
+        else
+            softmax_tile<Single, false>(static_cast<int>(rows), columns, x.s, z.kb, nullptr, 0,
+                                        logits, x.m, x.l, x.e, x.alpha);
+        if (!z.dv) continue;
+        fill(x.t, 0, rows * z.columns, 0.0f);
+        r = 0;
+        for (; r + 4 <= rows && W == 16; r += 4)
+            gather_rows<T, 4>(x.s + r * z.kb, z.kb, values, range.from, n, z.columns, x.t + r * z.columns);
+        for (; r + 2 <= rows && W == 16; r += 2)
+            gather_rows<T, 2>(x.s + r * z.kb, z.kb, values, range.from, n, z.columns, x.t + r * z.columns);
+        for (; r < rows; ++r)
+            gather_rows<T, 1>(x.s + r * z.kb, z.kb, values, range.from, n, z.columns, x.t + r * z.columns);
+        for (r = 0; r < rows; ++r) {
+            float *const t = x.t + r * z.columns, *const o = x.o + r * z.columns;
+            if ((range.partial || logits.written) && !all_finite(t, z.columns))
+                gather_carefully(call, x.rows[r], values, range.from, n, x.s + r * z.kb, t);
+            const vf alpha = vset(x.alpha[r]);
+            for (i64 c = 0; c < z.columns; c += W)
+                vstore(o + c, vfma(vload(o + c), alpha, vload(t + c)));
+        }
+    }
+}
+
+static void decode_item(void* context, i64 item, char* scratch) {
+    const auto& f = *static_cast<const Forward<Single>*>(context);
+    const Call& call = f.call;
+    Carver carve(scratch);
+    const DecodeSpace x(carve, f.z);
+    const i64 head = item / f.chunks, chunk = item % f.chunks;
+    const i64 batch = f.batch_of(head), key_head = f.key_head_of(head), rows = f.z.rows;
+    for (i64 r = 0; r < rows; ++r) {
+        x.rows[r] = row_of(call, batch, key_head, r);
+        float* const q = x.q + r * f.z.d;
+        load_row(call.q.at(batch, x.rows[r].head, x.rows[r].query), call.q.stride[3], call.q.dtype,
+                 f.z.d, q);
+        if (f.logits.sign < 0.0f)
+            for (i64 c = 0; c < f.z.d; ++c) q[c] = -q[c];
+        x.m[r] = -inf;
+        x.l[r] = x.e[r] = 0.0f;
+    }
+    fill(x.o, 0, rows * f.z.columns, 0.0f);
+    const i64 from = chunk * CHUNK, to = least(call.keys(), from + CHUNK);
+    switch (call.q.dtype) {
+        case Dtype::bf16:
+            decode_keys<Dtype::bf16>(call, f.out, f.logits, f.z, batch, key_head, from, to, x);
+            break;
+        case Dtype::f16:
+            decode_keys<Dtype::f16>(call, f.out, f.logits, f.z, batch, key_head, from, to, x);
+            break;
+        default:
+            decode_keys<Dtype::f32>(call, f.out, f.logits, f.z, batch, key_head, from, to, x);
+    }
+    if (f.chunks == 1) {
+        for (i64 r = 0; r < rows; ++r)
+            write_row(call, f.out, f.logits, batch, x.rows[r].head, x.rows[r].query, x.m[r], x.l[r],
+                      x.e[r], x.o + r * f.z.columns);
+        return;
+    }
+    for (i64 r = 0; r < rows; ++r)
+        f.save(head, chunk, r, x.m[r], x.l[r], x.e[r], x.o + r * f.z.columns);
+    f.chunk_done(head, x.o);
+}
+
+}  // namespace LIMELIGHT_ISA
+}  // namespace limelight

@@ -1,0 +1,19 @@
+// The instruction sets, and which of them calls run on.
+#pragma once
+#include "types.h"
+
+namespace limelight {
+
+// One build of the kernels.
+struct Isa {
+    const char* name;
+    bool (*here)();  // whether this machine has it
+    void (*forward)(const Call&, const Result&, int threads);
+};
+
+// Best first; null at the end.
+const Isa* const* isas();
+const Isa& isa();                    // the one in use
+bool set_isa(const char* name);      // false: no such one, or not on this machine
+
+}  // namespace limelight

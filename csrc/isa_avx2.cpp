@@ -1,0 +1,17 @@
+// AVX2 with FMA and F16C: Haswell, Zen and later.
+#define LIMELIGHT_ISA avx2
+#include "vec_avx2.h"
+// (the vectors first: the kernels are written in their terms)
+#include "kernels.h"
+
+namespace limelight {
+
+static bool here() {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
+}
+
+extern const Isa isa_avx2;
+const Isa isa_avx2 = {"avx2", here, avx2::forward_any};
+
+}  // namespace limelight

@@ -1,0 +1,17 @@
+// AVX-512: Skylake-X and later.
+#define LIMELIGHT_ISA avx512
+#include "vec_avx512.h"
+// (the vectors first: the kernels are written in their terms)
+#include "kernels.h"
+
+namespace limelight {
+
+static bool here() {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+extern const Isa isa_avx512;
+const Isa isa_avx512 = {"avx512", here, avx512::forward_any};
+
+}  // namespace limelight

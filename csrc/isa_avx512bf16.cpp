@@ -1,0 +1,19 @@
+// AVX-512 with AVX512_BF16: Zen 4, Cooper Lake, Sapphire Rapids and later.
+#define LIMELIGHT_ISA avx512bf16
+#define LIMELIGHT_BF16_DOT
+#include "vec_avx512.h"
+// (the vectors first: the kernels are written in their terms)
+#include "kernels.h"
+
+namespace limelight {
+
+static bool here() {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512bf16");
+}
+
+extern const Isa isa_avx512bf16;
+const Isa isa_avx512bf16 = {"avx512bf16", here, avx512bf16::forward_any};
+
+}  // namespace limelight
