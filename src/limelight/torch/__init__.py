@@ -1,0 +1,41 @@
+"""limelight for PyTorch: operators with autograd, modules, a training monitor, context parallel.
+
+    attention, inspect                 the operation on tensors, as limelight.attention and .inspect
+    scaled_dot_product_attention       the same with the arguments of torch's function of that name
+    SelfAttention                      a module with learned projections and a cache
+    Monitor                            records the health of every head while a model trains
+    context_parallel, shard, unshard   one sequence over the ranks of a process group
+
+Names load when first used, so that reading a monitor's file needs no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOMES = {
+    "attention": "functional",
+    "inspect": "functional",
+    "scaled_dot_product_attention": "functional",
+    "SelfAttention": "modules",
+    "Cache": "modules",
+    "Monitor": "monitor",
+    "Alarm": "alarms",
+    "context_parallel": "parallel",
+    "shard": "sharding",
+    "unshard": "sharding",
+    "positions": "sharding",
+}
+
+__all__ = list(_HOMES)  # noqa: PLE0604 (a list of names, made from the table above)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

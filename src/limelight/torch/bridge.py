@@ -1,0 +1,102 @@
+"""From a call on tensors to an engine and back, and the place where a monitor looks in.
+
+Engines that take tensors get them as they are. The others get NumPy views of them (bfloat16, which
+NumPy lacks, goes as float32) and their arrays come back as tensors of the call's dtype.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from limelight.call import Call
+from limelight.engines import ENGINES, Engine, choose
+from limelight.reference import Gradients, State
+
+
+class Observer(Protocol):
+    """Whoever wants to see the health of every pass, such as a Monitor while it records."""
+
+    def observe(self, site: str, call: Call, state: State) -> None: ...
+
+
+observers: list[Observer] = []
+
+
+def forward(call: Call, engine: str, *, health: bool, site: str = "") -> State:
+    """One pass on the engine asked for. Observers get its health, also where the caller did not ask.
+
+    A pass inside a backward pass is the second run of a checkpointed part: it is not observed, so
+    that each row counts once.
+    """
+    watched = bool(observers) and torch._C._current_graph_task_id() == -1
+    row = pick(call, engine)
+    if row.takes_tensors:
+        state: State = row.module.forward(call, health=health or watched)
+    else:
+        state = _tensors(row.module.forward(_arrays(call), health=health or watched), call)
+    if watched:
+        for observer in observers:
+            observer.observe(site, call, state)
+    return state
+
+
+def backward(call: Call, engine: str, state: State, grad_output: Tensor) -> Gradients:
+    """The gradients by every input of the call, in the inputs' own dtypes."""
+    row = pick(call, engine)
+    if row.takes_tensors:
+        grads: Gradients = row.module.backward(call, state, grad_output)
+        return grads
+    arrays = State(_array(state.output), _array(state.logsumexp))
+    grads = row.module.backward(_arrays(call), arrays, _array(grad_output))
+    return Gradients(*(
+        None if given is None else torch.from_numpy(gradient).to(given.dtype)
+        for gradient, given in (
+            (grads.query, call.query), (grads.key, call.key), (grads.value, call.value),
+            (grads.bias, call.bias), (grads.sinks, call.sinks),
+        )
+    ))  # fmt: skip
+
+
+def pick(call: Call, engine: str) -> Engine:
+    """As limelight.engines.choose, with what the table rules out remembered for "auto"."""
+    if engine == "auto":
+        for row in _candidates(call.device, call.dtype):
+            if row.module.cannot(call) is None:
+                return row
+    return choose(call, engine)
+
+
+@cache
+def _candidates(device: str, dtype: str) -> tuple[Engine, ...]:
+    """Engines for this device and dtype that are usable on this machine, fastest first."""
+    return tuple(
+        engine for engine in reversed(ENGINES)
+        if device in engine.devices and dtype in engine.dtypes and engine.missing() is None
+    )  # fmt: skip
+
+
+def _arrays(call: Call) -> Call:
+    dense = call.allowed.dense
+    return replace(
+        call,
+        query=_array(call.query), key=_array(call.key), value=_array(call.value),
+        allowed=call.allowed if dense is None else replace(call.allowed, dense=_array(dense)),
+        bias=None if call.bias is None else _array(call.bias),
+        sinks=None if call.sinks is None else _array(call.sinks),
+    )  # fmt: skip
+
+
+def _array(tensor: Tensor) -> Any:
+    tensor = tensor.detach()
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def _tensors(state: State, call: Call) -> State:
+    output = torch.from_numpy(state.output).to(call.query.dtype)
+    statistics = (state.logsumexp, state.max_logit, state.entropy)
+    return State(output, *(None if x is None else torch.from_numpy(x) for x in statistics))

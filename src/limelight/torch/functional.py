@@ -1,0 +1,181 @@
+"""attention() and inspect() on tensors, and torch's scaled_dot_product_attention on limelight.
+
+Three ways lead from here. While torch.compile or torch.export trace, the call goes into the graph
+as an operator, and nothing may depend on what a tensor holds. In eager mode with gradients asked
+for, the same operator brings autograd. In eager mode without, the engine is called directly, which
+saves the dispatcher's share of a small call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from limelight.attention import Inspection
+from limelight.call import Call, prepare
+from limelight.errors import ArgumentError
+from limelight.health import Health
+from limelight.masks import Window
+from limelight.torch import autograd, bridge, operators
+from limelight.torch.tracing import Arguments, trace
+
+
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    engine: str = "auto",
+    site: str = "",
+) -> Tensor:
+    """limelight.attention on tensors, with gradients for query, key, value, bias and sinks.
+
+    `site` names the call for a Monitor; modules of limelight and registered Transformers models
+    pass it themselves.
+
+    >>> import torch
+    >>> q, k, v = torch.eye(2), torch.eye(2), torch.tensor([[1.0], [0.0]])
+    >>> attention(q, k, v, scale=1.0).flatten()
+    tensor([0.7311, 0.2689])
+    """
+    same = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
+    query, key, value = _autocast(query, key, value)
+    if _tracing():
+        arguments, restore = trace(query, key, value, **same)
+        return restore(operators.attention(*arguments, engine, False, site)[0])
+    call = prepare(query, key, value, **same)
+    if _plain(call):
+        return call.restore(bridge.forward(call, engine, health=False, site=site).output)
+    return call.restore(autograd.Attention.apply(*_split(call), engine, False, site)[0])
+
+
+def inspect(
+    query: Any,
+    key: Any,
+    value: Any,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    engine: str = "auto",
+    site: str = "",
+) -> Inspection:
+    """limelight.inspect on tensors: the output with its gradients, the health without."""
+    same = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
+    query, key, value = _autocast(query, key, value)
+    if _tracing():
+        arguments, restore = trace(query, key, value, **same)
+        run = operators.attention
+    else:
+        call = prepare(query, key, value, **same)
+        if _plain(call):
+            state = bridge.forward(call, engine, health=True, site=site)
+            return Inspection(call.restore(state.output), Health.of(call, state))
+        arguments, restore = _split(call), call.restore
+        run = autograd.Attention.apply
+    output, logsumexp, max_logit, entropy = run(*arguments, engine, True, site)
+    keys = operators.count_keys(arguments.query, arguments.key.shape[2], *arguments[3:7])
+    measured = (max_logit.detach(), logsumexp.detach(), entropy.detach(), keys)
+    return Inspection(restore(output), Health(*(restore(figure) for figure in measured)))
+
+
+def count_keys(call: Call) -> Tensor:
+    """How many keys each row of a call on tensors may attend to, int64 [B|1, Hq|1, Nq]."""
+    return operators.count(call)
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """torch.nn.functional.scaled_dot_product_attention, argument for argument.
+
+    `is_causal` aligns at the top left, as torch's does; `attn_mask` is boolean (True attends) or
+    is added to the logits. Where torch gives NaN for a row without keys, or lets NaN through from
+    behind a mask, this gives 0 and lets nothing through.
+    """
+    if dropout_p > 0.0:
+        raise ArgumentError(
+            f"dropout_p={dropout_p}: limelight has no dropout on attention weights. Pass 0.0 "
+            f"(in training too: most recent models train without it), or keep torch's function "
+            f"for this model"
+        )
+    if is_causal and attn_mask is not None:
+        raise ArgumentError(
+            "attn_mask together with is_causal=True: torch takes one or the other. Pass the mask "
+            "with the causal rule in it, or limelight.attention(..., mask=Causal() & mask)"
+        )
+    heads = query.shape[-3] if query.ndim > 2 else 1
+    key_heads = key.shape[-3] if key.ndim > 2 else 1
+    if heads != key_heads and key_heads != 1 and not enable_gqa:
+        raise ArgumentError(
+            f"{heads} query heads and {key_heads} key heads: pass enable_gqa=True to let query "
+            f"heads share key heads"
+        )
+    if query.ndim == 3:  # torch's [N, L, E]: the first axis is a batch; as heads it is the same
+        key, value = key.expand(heads, -1, -1), value.expand(heads, -1, -1)
+    mask: Any = Window(None, 0, align="top-left") if is_causal else None
+    bias = None
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            mask = attn_mask
+        else:
+            bias = attn_mask
+    return attention(query, key, value, mask=mask, bias=bias, scale=scale)
+
+
+def _tracing() -> bool:
+    return torch.compiler.is_compiling() or torch.compiler.is_exporting()
+
+
+def _plain(call: Call) -> bool:
+    """Whether the engine can be called as it is: no gradient asked for, tensors just tensors."""
+    given = (call.query, call.key, call.value, call.bias, call.sinks)
+    tensors = [x for x in given if x is not None]
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+        return False
+    return (
+        all(type(x) in (Tensor, torch.nn.Parameter) for x in tensors)
+        and forward_ad._current_level < 0
+        and autograd.plain()
+    )
+
+
+def _split(call: Call) -> Arguments:
+    """A checked call in the operator's terms."""
+    allowed = call.allowed
+    spans = None if allowed.spans is None else torch.from_numpy(allowed.spans)
+    return Arguments(
+        call.query, call.key, call.value, allowed.band, spans, allowed.dense, call.bias, call.sinks,
+        call.scale, call.softcap,
+    )  # fmt: skip
+
+
+def _autocast(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
+    """Under torch.autocast, what torch does for its own attention: its dtype, except for float64."""
+    if not isinstance(query, Tensor) or not torch.is_autocast_enabled(query.device.type):
+        return query, key, value
+    dtype = torch.get_autocast_dtype(query.device.type)
+    query, key, value = (
+        x.to(dtype)
+        if isinstance(x, Tensor) and x.is_floating_point() and x.dtype != torch.float64
+        else x
+        for x in (query, key, value)
+    )
+    return query, key, value
