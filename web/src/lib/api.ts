@@ -1,16 +1,13 @@
 /**
  * The contract between studio server and page: every route, what it takes and what it gives.
  *
- * Plain JSON, snake_case as in Python. A number that is not finite travels as the string "NaN",
- * "Infinity" or "-Infinity" (JSON has none of them); `real` and `reals` read both forms. An error is
- * a 4xx whose body is {"error": "…"}: the library's own message, shown as it is.
+ * Plain JSON, snake_case as in Python. A number that is not finite travels as null (JSON has no
+ * NaN or infinity), as in the library's to_dict(). An error is a 4xx whose body is {"error": "…"}: the
+ * library's own message, shown as it is.
  */
 
-/** A float as it travels. */
-export type Real = number | "NaN" | "Infinity" | "-Infinity";
-
-export const real = (value: Real): number => Number(value);
-export const reals = (values: readonly Real[]): number[] => values.map(Number);
+/** A float that may not be finite, as it travels. */
+export type Real = number | null;
 
 // --- GET /api/captures : CaptureSummary[]  (the shipped ones first) --------------------------------
 

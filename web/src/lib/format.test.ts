@@ -1,0 +1,38 @@
+import { describe, expect, it } from "vitest";
+import { fixed, number, operand, parseNumber, percent, token, vector } from "./format";
+
+describe("numbers as people read them", () => {
+  it.each([
+    [5, "5"], [-1, "−1"], [3.5355339, "3.535534"], [-0.70710678, "−0.707107"], [0, "0"], [-0, "0"],
+    [1.5e-7, "1.500000e−07"], [12345678, "1.234568e+07"], [Infinity, "∞"], [-Infinity, "−∞"], [NaN, "NaN"],
+  ])("%d is %s", (value, text) => expect(number(value)).toBe(text));
+
+  it("fixed digits never show a negative nought", () => {
+    expect(fixed(-0.001)).toBe("0.00");
+    expect(fixed(-0.707)).toBe("−0.71");
+  });
+
+  it("puts a negative operand in brackets", () => {
+    expect(operand(-2)).toBe("(−2)");
+    expect(operand(2)).toBe("2");
+  });
+
+  it("writes shares and vectors", () => {
+    expect(percent(0.324, 1)).toBe("32.4 %");
+    expect(vector([2, -1])).toBe("[2, −1]");
+  });
+});
+
+describe("numbers as people type them", () => {
+  it.each([["2", 2], ["−0,5", -0.5], [" 1.25 ", 1.25], ["-.5", -0.5], ["1e3", 1000]])("%s", (text, value) =>
+    expect(parseNumber(text)).toBe(value),
+  );
+  it.each(["", "two", "1,2,3", "1.2.3", "1e999", "--1"])("%s is no number", (text) =>
+    expect(parseNumber(text)).toBeNull(),
+  );
+});
+
+it("shows the blanks of a token", () => {
+  expect(token(" cat")).toBe("·cat");
+  expect(token("\n")).toBe("⏎");
+});

@@ -1,0 +1,52 @@
+/** How numbers are written for people, as limelight.numbers does: a real minus sign, even columns. */
+
+const minus = (text: string): string => text.replace("-", "−");
+
+/** Whole ones short, others to six digits. */
+export function number(value: number | null): string {
+  if (value === null || Number.isNaN(value)) return "NaN";
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
+  const size = Math.abs(value);
+  if (Number.isInteger(value) && size < 1e6) return minus(String(value === 0 ? 0 : value));
+  if (size >= 1e6 || size < 1e-4) return minus(scientific(value));
+  return minus(value.toFixed(6));
+}
+
+/** A fixed number of digits after the point. */
+export function fixed(value: number | null, digits = 2): string {
+  if (value === null || !Number.isFinite(value)) return number(value);
+  const text = value.toFixed(digits);
+  return minus(Number(text) === 0 ? text.replace("-", "") : text);
+}
+
+/** A number after an operator: a negative one in brackets. */
+export function operand(value: number | null, write: (x: number | null) => string = number): string {
+  const text = write(value);
+  return text.startsWith("−") ? `(${text})` : text;
+}
+
+export function percent(value: number, digits = 0): string {
+  return `${fixed(value * 100, digits)} %`;
+}
+
+export function vector(values: readonly (number | null)[], write: (x: number | null) => string = number): string {
+  return `[${values.map(write).join(", ")}]`;
+}
+
+/** Two digits for the exponent, as Python writes it. */
+function scientific(value: number): string {
+  return value.toExponential(6).replace(/e([+-])(\d)$/, "e$10$2");
+}
+
+/** Reads what a person types: a real minus sign, a decimal comma; null where it is no number. */
+export function parseNumber(text: string): number | null {
+  const plain = text.trim().replace(/[−–]/g, "-").replace(/^([^.,]*),([^.,]*)$/, "$1.$2");
+  if (!/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(plain)) return null;
+  const value = Number(plain);
+  return Number.isFinite(value) ? value : null;
+}
+
+/** A token as a person sees it: the space before a word as a dot, line ends as arrows. */
+export function token(text: string): string {
+  return text.replace(/^[ ▁Ġ]/, "·").replace(/\n/g, "⏎").replace(/\t/g, "⇥") || "∅";
+}

@@ -1,0 +1,85 @@
+/**
+ * Where a heat-map gets its numbers: a small matrix at hand, or tiles from the server for a matrix
+ * of any size. A tile is a pooled view of a rectangle; the view asks only for what is on screen.
+ */
+import { getFloats, headPath } from "./api";
+import type { Matrix } from "./attention";
+
+export type Range = readonly [from: number, to: number];
+
+export interface Tile {
+  readonly rows: Range;
+  readonly columns: Range;
+  /** Bins down and across. */
+  readonly height: number;
+  readonly width: number;
+  /** height × width, row by row; NaN where no cell is allowed. */
+  readonly values: ArrayLike<number>;
+}
+
+export interface Source {
+  readonly rows: number;
+  readonly columns: number;
+  /** Tells apart what may be cached together: change it when the numbers change. */
+  readonly id: string;
+  tile(rows: Range, columns: Range, height: number, width: number, signal: AbortSignal): Promise<Tile> | Tile;
+}
+
+let made = 0;
+
+/** A matrix at hand: every tile is its exact cells, or their maximum where bins are larger. */
+export function matrixSource(matrix: Matrix, allowed?: readonly (readonly boolean[])[]): Source {
+  const size = { rows: matrix.length, columns: matrix[0]?.length ?? 0 };
+  return {
+    ...size,
+    id: `matrix ${++made}`,
+    tile(rows, columns, height, width) {
+      const values = new Float64Array(height * width).fill(NaN);
+      for (let i = rows[0]; i < rows[1]; i++) {
+        for (let j = columns[0]; j < columns[1]; j++) {
+          if (allowed && !allowed[i]![j]) continue;
+          const at = bin(i, rows, height) * width + bin(j, columns, width);
+          const value = matrix[i]![j]!;
+          if (!(values[at]! >= value)) values[at] = value;
+        }
+      }
+      return { rows, columns, height, width, values };
+    },
+  };
+}
+
+export interface ServerMap {
+  readonly capture: string;
+  readonly site: number;
+  readonly head: number;
+  readonly batch?: number;
+  readonly rows: number;
+  readonly columns: number;
+  readonly pool?: "max" | "mean";
+}
+
+/** Tiles of one head of a capture. */
+export function serverSource(map: ServerMap): Source {
+  const { capture, site, head, batch = 0, pool = "max" } = map;
+  return {
+    rows: map.rows,
+    columns: map.columns,
+    id: JSON.stringify([capture, site, head, batch, pool]),
+    async tile(rows, columns, height, width, signal) {
+      const query = new URLSearchParams({
+        rows: rows.join(":"),
+        columns: columns.join(":"),
+        height: String(height),
+        width: String(width),
+        pool,
+        batch: String(batch),
+      });
+      const values = await getFloats(`${headPath(capture, site, head)}/tile?${query}`, signal);
+      return { rows, columns, height, width, values };
+    },
+  };
+}
+
+function bin(index: number, [from, to]: Range, bins: number): number {
+  return Math.floor(((index - from) * bins) / (to - from));
+}
