@@ -72,7 +72,7 @@ class Allowed:
         return Allowed(self.nq, self.nk, band, spans, dense)
 
     def tile(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> NDArray[np.bool_] | None:
-        """The cells of some rows × columns, [B|1, H|1, rows, columns]; None where all are allowed."""
+        """Some rows × columns, bool [B|1, H|1, rows, columns]; None where all are allowed."""
         if self.everything:
             return None
         cells = None
@@ -86,7 +86,7 @@ class Allowed:
         assert cells is not None
         if cells.all():
             return None
-        return np.broadcast_to(cells, cells.shape[:2] + (len(rows), len(columns)))
+        return np.broadcast_to(cells, (*cells.shape[:2], len(rows), len(columns)))
 
     def reach(self, start: int, stop: int) -> tuple[int, int]:
         """The smallest range of keys that rows start..stop may look at, over batch and heads."""
@@ -101,7 +101,8 @@ class Allowed:
     def count(self, bias: NDArray[Any] | None = None) -> NDArray[np.int64]:
         """How many keys each row may attend to, [B|1, H|1, nq]; −inf in the bias forbids."""
         if self.dense is None and bias is None:
-            return (self.rows[..., 1] - self.rows[..., 0]).sum(axis=-1, dtype=np.int64)
+            widths: NDArray[np.int64] = (self.rows[..., 1] - self.rows[..., 0]).sum(-1, np.int64)
+            return widths
         columns = np.arange(self.nk)
         parts = []
         for rows in self._row_chunks(bias):
@@ -114,7 +115,9 @@ class Allowed:
 
     def _row_chunks(self, bias: NDArray[Any] | None = None) -> list[NDArray[np.intp]]:
         heads = max(
-            int(np.prod(part.shape[:2])) for part in (self.rows, self.dense, bias) if part is not None
+            int(np.prod(part.shape[:2]))
+            for part in (self.rows, self.dense, bias)
+            if part is not None
         )
         step = max(1, CHUNK // max(1, heads * self.nk))
         return [np.arange(i, min(i + step, self.nq)) for i in range(0, self.nq, step)]
@@ -126,10 +129,16 @@ class Allowed:
         """
         top, left = np.arange(0, self.nq, height), np.arange(0, self.nk, width)
         bottom, right = np.minimum(top + height, self.nq), np.minimum(left + width, self.nk)
-        counts = np.stack([self._cells(t, b, left, right) for t, b in zip(top, bottom, strict=True)]
-                          or [np.zeros((1, 1, len(left)), np.int64)], axis=2)[:, :, : len(top)]
+        lead = np.broadcast_shapes(
+            self.rows.shape[:2], (1, 1) if self.dense is None else tuple(self.dense.shape[:2])
+        )
+        counts = np.zeros((*lead, len(top), len(left)), np.int64)
+        for i, (start, stop) in enumerate(zip(top.tolist(), bottom.tolist(), strict=True)):
+            counts[:, :, i] = self._cells(start, stop, left, right)
         full = (bottom - top)[:, None] * (right - left)
-        return np.where(counts == 0, EMPTY, np.where(counts == full, FULL, PARTIAL)).astype(np.uint8)
+        return np.where(counts == 0, EMPTY, np.where(counts == full, FULL, PARTIAL)).astype(
+            np.uint8
+        )
 
     def _cells(
         self, top: int, bottom: int, left: NDArray[np.intp], right: NDArray[np.intp]
@@ -142,37 +151,36 @@ class Allowed:
             return ((bottom - top) * (right - left))[None, None]
         rows = self.rows[:, :, top:bottom]  # [B, H, rows, R, 2]
         overlap = np.minimum(rows[..., 1, None], right) - np.maximum(rows[..., 0, None], left)
-        return np.maximum(overlap, 0).sum(axis=(2, 3), dtype=np.int64)
+        cells: NDArray[np.int64] = np.maximum(overlap, 0).sum(axis=(2, 3), dtype=np.int64)
+        return cells
 
     def flatten(self, batch: tuple[int, ...], heads: int) -> Allowed:
         """The same with all batch axes in one, checked against the call's: [B|1, H|1, ...]."""
         return replace(
             self,
-            spans=None if self.spans is None else _flatten(self.spans, batch, heads, 3),
+            spans=None if self.spans is None else flatten(self.spans, batch, heads, "mask", tail=3),
             dense=None if self.dense is None else flatten(self.dense, batch, heads, "mask"),
         )
 
 
-def flatten(array: Any, batch: tuple[int, ...], heads: int, name: str) -> Any:
-    """[..., H|1, nq|1, nk|1] with any leading axes to four axes, [B|1, H|1, nq|1, nk|1]."""
-    array = array.reshape((1,) * (3 - array.ndim) + tuple(array.shape)) if array.ndim < 3 else array
+def flatten(array: Any, batch: tuple[int, ...], heads: int, name: str, tail: int = 2) -> Any:
+    """[..., H|1, *tail] with any leading axes to one batch axis: [B|1, H|1, *tail]."""
+    if array.ndim <= tail:
+        array = array.reshape((1,) * (tail + 1 - array.ndim) + tuple(array.shape))
+    *lead, head = array.shape[:-tail]
+    rest = tuple(array.shape[-tail:])
     try:
-        return _flatten(array, batch, heads, 2)
+        fits = np.broadcast_shapes((*lead, head), (*batch, heads)) == (*batch, heads)
     except ValueError:
+        fits = False
+    if not fits and any(n != 1 for n in (*lead, head)):
         raise ShapeError(
-            f"the {name} has shape {tuple(array.shape)}, whose leading axes do not broadcast to "
-            f"batch {batch} and {heads} query heads: give it [..., {heads}, queries, keys], or 1 "
-            f"where it is the same for all"
-        ) from None
-
-
-def _flatten(array: Any, batch: tuple[int, ...], heads: int, tail: int) -> Any:
-    lead, head, rest = array.shape[: -tail - 1], array.shape[-tail - 1], array.shape[-tail:]
-    np.broadcast_shapes((*lead, head), (*batch, heads))
-    if head not in (1, heads) or len(lead) > len(batch) and any(n != 1 for n in lead[: -len(batch) or None]):
-        raise ValueError
+            f"the {name} is made for batch {tuple(lead)} and {head} heads, which does not broadcast "
+            f"to batch {batch} and {heads} query heads: give it [..., {heads}, queries, keys], or "
+            f"1 where it is the same for all"
+        )
     if all(n == 1 for n in lead):
-        return array.reshape(1, head, *rest)
+        return array.reshape((1, head, *rest))
     if len(batch) == 1 and tuple(lead) == batch:
         return array
-    return expand(array, (*batch, head, *rest)).reshape(int(np.prod(batch)), head, *rest)
+    return expand(array, (*batch, head, *rest)).reshape((int(np.prod(batch)), head, *rest))

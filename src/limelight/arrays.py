@@ -1,4 +1,4 @@
-"""What differs between NumPy arrays and torch tensors, in one place; torch is never imported here."""
+"""What differs between NumPy arrays and torch tensors; torch is never imported here."""
 
 from __future__ import annotations
 
@@ -26,3 +26,21 @@ def dtype_name(array: Any) -> str:
 def expand(array: Any, shape: tuple[int, ...]) -> Any:
     """Broadcast without a copy."""
     return array.expand(shape) if is_torch(array) else np.broadcast_to(array, shape)
+
+
+def as_numpy(array: Any) -> Any:
+    """A torch tensor as NumPy (bfloat16 widened, since NumPy has none); anything else as it is."""
+    if not is_torch(array):
+        return array
+    tensor = array.detach().cpu()
+    return (tensor.float() if dtype_name(tensor) == "bfloat16" else tensor).numpy()
+
+
+def jsonable(array: Any) -> Any:
+    """Nested lists of plain numbers; JSON knows no NaN and no infinity, so those become None."""
+    array = np.asarray(array)
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return array.tolist()
+    plain = array.astype(object)
+    plain[~np.isfinite(array)] = None
+    return plain.tolist()

@@ -104,8 +104,8 @@ def prepare(
     for name, array in arrays.items():
         if array.ndim < 2:
             raise ShapeError(
-                f"{name} has shape {tuple(array.shape)}: it needs at least two axes, [length, size], "
-                f"and with heads and batch [..., heads, length, size]"
+                f"{name} has shape {tuple(array.shape)}: it needs at least two axes, [length, "
+                f"size], and with heads and batch [..., heads, length, size]"
             )
     headless = query.ndim == 2
     query, key = _with_heads(query), _with_heads(key)
@@ -190,8 +190,9 @@ def _check_shapes(query: Any, key: Any, value: Any) -> tuple[int, ...]:
         )
     hq, hk = query.shape[-3], key.shape[-3]
     if value.shape[-3] != hk:
-        raise ShapeError(f"{hk} key heads but {value.shape[-3]} value heads: they must be equal "
-                         f"({shapes})")
+        raise ShapeError(
+            f"{hk} key heads but {value.shape[-3]} value heads: they must be equal ({shapes})"
+        )
     if hq and (hk == 0 or hq % hk):
         raise ShapeError(
             f"{hq} query heads cannot share {hk} key heads: the first must be a multiple of the "
@@ -219,24 +220,26 @@ def _allowed(mask: Mask | None, nq: int, nk: int, query: Any) -> Allowed:
         dense = torch.as_tensor(np.array(allowed.dense), device=query.device)
         return Allowed(nq, nk, allowed.band, allowed.spans, dense)
     if allowed.dense is not None and is_torch(query) and allowed.dense.device != query.device:
-        raise DtypeError(f"the mask is on {allowed.dense.device} and the query on {query.device}: "
-                         f"move it with mask.to(query.device)")
+        raise DtypeError(
+            f"the mask is on {allowed.dense.device} and the query on {query.device}: "
+            f"move it with mask.to(query.device)"
+        )
     return allowed
 
 
-def _check_bias(
-    bias: Any, query: Any, batch: tuple[int, ...], heads: int, nq: int, nk: int
-) -> Any:
+def _check_bias(bias: Any, query: Any, batch: tuple[int, ...], heads: int, nq: int, nk: int) -> Any:
     if str(getattr(bias, "dtype", "")).endswith("bool"):
-        raise DtypeError("the bias is boolean: pass what may be attended to as mask=…; a bias holds "
-                         "numbers that are added to the logits")
+        raise DtypeError(
+            "the bias is boolean: pass what may be attended to as mask=…; a bias holds "
+            "numbers that are added to the logits"
+        )
     bias = _beside(bias, query, "bias")
     if bias.ndim < 2:
         bias = bias.reshape((1,) * (2 - bias.ndim) + tuple(bias.shape))
     if bias.shape[-2] not in (1, nq) or bias.shape[-1] not in (1, nk):
         raise ShapeError(
-            f"the bias has shape {tuple(bias.shape)}, but there are {nq} queries and {nk} keys: its "
-            f"last two axes must be {nq} (or 1) and {nk} (or 1)"
+            f"the bias has shape {tuple(bias.shape)}, but there are {nq} queries and {nk} keys: "
+            f"its last two axes must be {nq} (or 1) and {nk} (or 1)"
         )
     return flatten(bias, batch, heads, "bias")
 
@@ -244,8 +247,10 @@ def _check_bias(
 def _check_sinks(sinks: Any, query: Any, heads: int) -> Any:
     sinks = _beside(sinks, query, "sinks")
     if tuple(sinks.shape) not in ((heads,), ()) or (sinks.ndim == 0 and heads != 1):
-        raise ShapeError(f"sinks has shape {tuple(sinks.shape)}: it needs one number for each of the "
-                         f"{heads} query heads, shape ({heads},)")
+        raise ShapeError(
+            f"sinks has shape {tuple(sinks.shape)}: it needs one number for each of the "
+            f"{heads} query heads, shape ({heads},)"
+        )
     return sinks.reshape(heads)
 
 
@@ -255,8 +260,10 @@ def _beside(array: Any, query: Any, name: str) -> Any:
         if not is_torch(array):
             array = sys.modules["torch"].as_tensor(array, device=query.device)
         if array.device != query.device:
-            raise DtypeError(f"{name} is on {array.device} and the query on {query.device}: move it "
-                             f"with {name}.to(query.device)")
+            raise DtypeError(
+                f"{name} is on {array.device} and the query on {query.device}: move it "
+                f"with {name}.to(query.device)"
+            )
     elif is_torch(array):
         raise DtypeError(f"{name} is a torch tensor but the query is not: pass {name}.numpy()")
     return as_float(array, name)

@@ -11,7 +11,7 @@ follows:
 
 A row is *saturated* where p ≥ 0.95, *peaked* where p ≥ 0.80, else *healthy*. Rows with fewer than
 two keys have nothing to choose from, and rows that are not a number cannot be judged: both have no
-verdict. The slope alone would mislead: p·(1 − p) is also small where a row is spread over many keys.
+verdict. The slope alone would mislead: it is small, too, where a row is spread over many keys.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import expand, is_torch, namespace
+from limelight.arrays import as_numpy, expand, is_torch, jsonable, namespace
 from limelight.call import Call
 from limelight.reference import State
 
@@ -37,8 +37,8 @@ class Health:
     >>> import limelight as ll
     >>> ll.inspect([[2, 1]], [[2, 1], [1, 0], [0, -1]], [[10, 0], [0, 8], [1, 1]]).health
     Health of 1 row, 1 head
-    head  rows  max logit  max prob  gradient  entropy  spread  eff. keys  peaked  saturated  verdict
-       0     1       3.54     0.882     0.104    0.404   0.367       1.50    100%         0%  peaked
+    head  rows  max logit  max p  gradient  entropy  spread  keys used  peaked  saturated  verdict
+       0     1       3.54  0.882     0.104    0.404   0.368       1.50    100%         0%  peaked
     """
 
     max_logit: Any
@@ -105,18 +105,18 @@ class Health:
 
     def numpy(self) -> Health:
         """The same as NumPy arrays."""
-        return Health(*(_numpy(getattr(self, field.name)) for field in fields(self)))
+        return Health(*(as_numpy(getattr(self, field.name)) for field in fields(self)))
 
     def summary(self) -> Summary:
         """One line a head, over batch and rows."""
         return Summary.of(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Every figure of every row as plain lists."""
+        """Every figure of every row as plain lists, JSON-safe: what is not finite becomes None."""
         seen = self.numpy()
         names = ("max_logit", "logsumexp", "entropy", "keys", "max_prob", "gradient", "spread",
                  "effective_keys", "verdict")  # fmt: skip
-        return {name: getattr(seen, name).tolist() for name in names}
+        return {name: jsonable(getattr(seen, name)) for name in names}
 
     def __repr__(self) -> str:
         return repr(self.summary())
@@ -151,8 +151,8 @@ class Summary:
 
         def mean(figure: Any) -> NDArray[np.float64]:
             total = np.where(judged, _by_head(figure).astype(np.float64), 0.0).sum(axis=1)
-            return np.divide(total, judged.sum(axis=1), out=np.full(len(total), np.nan),
-                             where=judged.any(axis=1))
+            rows = judged.sum(axis=1)
+            return np.where(rows > 0, total / np.maximum(rows, 1), np.nan)
 
         with np.errstate(invalid="ignore"):
             max_logit = _by_head(health.max_logit).astype(np.float64)
@@ -161,9 +161,8 @@ class Summary:
             judged=judged.sum(axis=1),
             not_a_number=np.isnan(_by_head(health.max_prob)).sum(axis=1),
             max_logit=max_logit.max(axis=1, initial=-np.inf),
-            **{name: mean(getattr(health, name)) for name in
-               ("max_prob", "gradient", "entropy", "spread", "effective_keys", "peaked", "saturated")},
-        )  # fmt: skip
+            **{name: mean(getattr(health, name)) for name in MEANS},
+        )
 
     @property
     def verdict(self) -> NDArray[np.str_]:
@@ -182,20 +181,30 @@ class Summary:
 
     def __repr__(self) -> str:
         rows, heads = int(self.rows.max(initial=0)), len(self.rows)
-        title = (f"Health of {rows:,} row{'s' if rows != 1 else ''}"
-                 f"{' a head' if heads > 1 else ''}, {heads} head{'s' if heads != 1 else ''}")
+        title = (
+            f"Health of {rows:,} row{'s' if rows != 1 else ''}"
+            f"{' a head' if heads > 1 else ''}, {heads} head{'s' if heads != 1 else ''}"
+        )
         table = [HEADINGS, *self._cells()]
         widths = [max(len(row[i]) for row in table) for i in range(len(HEADINGS))]
-        lines = ["  ".join([*(cell.rjust(w) for cell, w in zip(row[:-1], widths, strict=False)), row[-1]])
-                 for row in table]
+        lines = [
+            "  ".join(
+                [*(cell.rjust(w) for cell, w in zip(row[:-1], widths, strict=False)), row[-1]]
+            )
+            for row in table
+        ]
         return "\n".join([title, *(line.rstrip() for line in lines)])
 
     def _repr_html_(self) -> str:
         def cells(row: tuple[str, ...], tag: str) -> str:
-            return "".join(f"<{tag} style='text-align:right'>{escape(cell)}</{tag}>" for cell in row)
+            return "".join(
+                f"<{tag} style='text-align:right'>{escape(cell)}</{tag}>" for cell in row
+            )
 
         body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in self._cells())
-        return f"<table><thead><tr>{cells(HEADINGS, 'th')}</tr></thead><tbody>{body}</tbody></table>"
+        return (
+            f"<table><thead><tr>{cells(HEADINGS, 'th')}</tr></thead><tbody>{body}</tbody></table>"
+        )
 
     def _cells(self) -> list[tuple[str, ...]]:
         return [
@@ -209,7 +218,8 @@ class Summary:
         ]  # fmt: skip
 
 
-HEADINGS = ("head", "rows", "max logit", "max prob", "gradient", "entropy", "spread", "eff. keys",
+MEANS = ("max_prob", "gradient", "entropy", "spread", "effective_keys", "peaked", "saturated")
+HEADINGS = ("head", "rows", "max logit", "max p", "gradient", "entropy", "spread", "keys used",
             "peaked", "saturated", "verdict")  # fmt: skip
 
 
@@ -222,14 +232,11 @@ def _count(call: Call) -> Any:
     return call.allowed.count(call.bias)
 
 
-def _numpy(array: Any) -> NDArray[Any]:
-    return array.detach().cpu().numpy() if is_torch(array) else array  # type: ignore[no-any-return]
-
-
 def _by_head(array: NDArray[Any]) -> NDArray[Any]:
     """[..., Hq, Nq] to [Hq, rows]; a lone head may come as [Nq]."""
     array = array[None] if array.ndim == 1 else array
-    return np.moveaxis(array, -2, 0).reshape(array.shape[-2], -1)
+    heads = array.shape[-2]
+    return np.moveaxis(array, -2, 0).reshape(heads, array.size // max(1, heads))
 
 
 def _plain(value: Any) -> Any:

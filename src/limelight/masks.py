@@ -11,6 +11,7 @@ decoding, where a few new queries meet a long cache. `align="top-left"` puts que
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -22,8 +23,19 @@ from limelight.allowed import EMPTY, FULL, PARTIAL, Allowed
 from limelight.arrays import dtype_name, expand, is_torch
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 
-__all__ = ["EMPTY", "FULL", "PARTIAL", "Allowed", "Causal", "Documents", "Lengths", "Mask",
-           "Prefix", "Window", "as_mask"]
+__all__ = [
+    "EMPTY",
+    "FULL",
+    "PARTIAL",
+    "Allowed",
+    "Causal",
+    "Documents",
+    "Lengths",
+    "Mask",
+    "Prefix",
+    "Window",
+    "as_mask",
+]
 
 ALIGNMENTS = ("bottom-right", "top-left")
 GLYPHS = {EMPTY: "·", PARTIAL: "▒", FULL: "■"}
@@ -102,7 +114,9 @@ class Mask:
         return Not(self)
 
     def __bool__(self) -> bool:
-        raise ArgumentError("a mask has no truth value: combine masks with &, | and ~, not and/or/not")
+        raise ArgumentError(
+            "a mask has no truth value: combine masks with &, | and ~, not and/or/not"
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Mask) and self._identity() == other._identity()
@@ -217,7 +231,7 @@ class Lengths(Mask):
         real = np.arange(nk) < _over_batch(self.keys)
         if self.queries is not None:
             real = real & (np.arange(nq)[:, None] < _over_batch(self.queries))
-        return np.array(np.broadcast_to(real, real.shape[:-2] + (nq, nk)))
+        return np.array(np.broadcast_to(real, (*real.shape[:-2], nq, nk)))
 
     def allowed(self, nq: int, nk: int) -> Allowed:
         self._check(nq, nk)
@@ -230,8 +244,8 @@ class Lengths(Mask):
         for name, lengths, most in (("keys", self.keys, nk), ("queries", self.queries, nq)):
             if lengths is not None and lengths.max(initial=0) > most:
                 raise ShapeError(
-                    f"Lengths says {int(lengths.max())} {name}, but there are {most}: lengths count "
-                    f"the real {name} of a padded batch and cannot exceed its size"
+                    f"Lengths says {int(lengths.max())} {name}, but there are {most}: lengths "
+                    f"count the real {name} of a padded batch and cannot exceed its size"
                 )
 
     @property
@@ -278,8 +292,8 @@ class Documents(Mask):
     def allowed(self, nq: int, nk: int) -> Allowed:
         queries, keys = self._ids(nq, nk)
         lead = np.broadcast_shapes(queries.shape[:-1], keys.shape[:-1])
-        queries = np.broadcast_to(queries, (*lead, nq)).reshape(-1, nq)
-        keys = np.broadcast_to(keys, (*lead, nk)).reshape(-1, nk)
+        queries = np.broadcast_to(queries, (*lead, nq)).reshape(math.prod(lead), nq)
+        keys = np.broadcast_to(keys, (*lead, nk)).reshape(math.prod(lead), nk)
         tables = [_document_spans(q, k) for q, k in zip(queries, keys, strict=True)]
         slots = max((table.shape[1] for table in tables), default=1)
         if slots * 8 > max(nk, 8):  # scattered documents: the boolean matrix is smaller
@@ -290,7 +304,7 @@ class Documents(Mask):
         return Allowed(nq, nk, spans=spans.reshape(*lead, 1, nq, slots, 2))
 
     def _ids(self, nq: int, nk: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        queries = self.ids[..., max(0, nk - nq):] if self.queries is None else self.queries
+        queries = self.ids[..., max(0, nk - nq) :] if self.queries is None else self.queries
         if self.ids.shape[-1] != nk or queries.shape[-1] != nq:
             raise ShapeError(
                 f"Documents has {self.ids.shape[-1]} ids for keys and {queries.shape[-1]} for "
@@ -328,7 +342,7 @@ class Prefix(Mask):
 
     def dense(self, nq: int, nk: int) -> NDArray[np.bool_]:
         first = np.arange(nk) < _over_batch(self.n)
-        return np.array(np.broadcast_to(first, first.shape[:-2] + (nq, nk)))
+        return np.array(np.broadcast_to(first, (*first.shape[:-2], nq, nk)))
 
     def allowed(self, nq: int, nk: int) -> Allowed:
         return Allowed(nq, nk, spans=sp.make(0, _over_batch(self.n)[..., 0], nk))
@@ -453,8 +467,10 @@ def _operand(mask: Any) -> Mask:
     if isinstance(mask, Mask):
         return mask
     if isinstance(mask, str):
-        raise DtypeError(f"a mask cannot be the text {mask!r}: pass a mask value, such as "
-                         f"limelight.Causal(), or a boolean array")
+        raise DtypeError(
+            f"a mask cannot be the text {mask!r}: pass a mask value, such as "
+            f"limelight.Causal(), or a boolean array"
+        )
     array = mask if is_torch(mask) else np.asarray(mask)
     kind = dtype_name(array)
     if kind != "bool":
@@ -462,12 +478,16 @@ def _operand(mask: Any) -> Mask:
             f"a mask is boolean (True = may attend), but this one is {kind}: compare it first, or "
             f"pass numbers that are added to the logits as bias=…"
         )
-    return Explicit(array if array.ndim >= 2 else array.reshape((1,) * (2 - array.ndim) + tuple(array.shape)))
+    return Explicit(
+        array if array.ndim >= 2 else array.reshape((1,) * (2 - array.ndim) + tuple(array.shape))
+    )
 
 
 def _four_axes(allowed: Allowed) -> Allowed:
     """With one batch axis, as broad as the parts themselves are."""
-    parts = [part.shape[:n] for part, n in ((allowed.spans, -3), (allowed.dense, -2)) if part is not None]
+    parts = [
+        part.shape[:n] for part, n in ((allowed.spans, -3), (allowed.dense, -2)) if part is not None
+    ]
     lead = np.broadcast_shapes(*parts) if parts else (1, 1)
     return allowed.flatten(lead[:-1], lead[-1])
 
@@ -483,8 +503,10 @@ def _diagonal(align: str, nq: int, nk: int) -> int:
 
 def _check_align(align: str) -> None:
     if align not in ALIGNMENTS:
-        raise ArgumentError(f"align={align!r}: the diagonal is aligned {ALIGNMENTS[0]!r} (the last "
-                            f"query on the last key) or {ALIGNMENTS[1]!r} (the first on the first)")
+        raise ArgumentError(
+            f"align={align!r}: the diagonal is aligned {ALIGNMENTS[0]!r} (the last "
+            f"query on the last key) or {ALIGNMENTS[1]!r} (the first on the first)"
+        )
 
 
 def _is_integer(value: Any) -> bool:
@@ -539,8 +561,11 @@ def _same_kind(first: Any, second: Any) -> tuple[Any, Any]:
 def _joint_size(first: Mask, second: Mask) -> tuple[int, int]:
     """The size of the one that has a size of its own."""
     sizes = [first._size(), second._size()]
-    own = [size for mask, size in zip((first, second), sizes, strict=True)
-           if not isinstance(mask, Window) and not isinstance(mask, Prefix)]
+    own = [
+        size
+        for mask, size in zip((first, second), sizes, strict=True)
+        if not isinstance(mask, Window) and not isinstance(mask, Prefix)
+    ]
     return max(own or sizes)
 
 

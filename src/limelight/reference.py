@@ -59,7 +59,7 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class Gradients:
-    """The gradient of a loss by each input, in that input's own shape; None for what was not given."""
+    """A loss's gradient by each input, in that input's own shape; None for what was not given."""
 
     query: Any
     key: Any
@@ -191,7 +191,8 @@ def _per_key_head(array: Array, call: Call) -> Array:
     if call.group == 1:
         return array
     batch, _, length, size = array.shape
-    return array.reshape(batch, call.key_heads, call.group, length, size).sum(axis=2)
+    total: Array = array.reshape(batch, call.key_heads, call.group, length, size).sum(axis=2)
+    return total
 
 
 def _allowed(call: Call, shape: tuple[int, ...]) -> NDArray[np.bool_]:

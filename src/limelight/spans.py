@@ -26,7 +26,7 @@ def make(low: Any, high: Any, nk: int) -> Spans:
 
 def complement(spans: Spans, nk: int) -> Spans:
     """The keys outside: the gaps before, between and after the intervals."""
-    edge = spans.shape[:-2] + (1,)
+    edge = (*spans.shape[:-2], 1)
     low = np.concatenate([np.zeros(edge, np.int32), spans[..., 1]], axis=-1)
     high = np.concatenate([spans[..., 0], np.full(edge, nk, np.int32)], axis=-1)
     return _tidy(low, high, nk)
@@ -36,7 +36,7 @@ def intersect(a: Spans, b: Spans, nk: int) -> Spans:
     """The keys in both: every interval of a against every interval of b."""
     low = np.maximum(a[..., :, None, 0], b[..., None, :, 0])
     high = np.minimum(a[..., :, None, 1], b[..., None, :, 1])
-    flat = low.shape[:-2] + (low.shape[-2] * low.shape[-1],)
+    flat = (*low.shape[:-2], low.shape[-2] * low.shape[-1])
     return _tidy(low.reshape(flat), high.reshape(flat), nk)
 
 
@@ -47,14 +47,14 @@ def union(a: Spans, b: Spans, nk: int) -> Spans:
 def runs(flags: NDArray[np.bool_]) -> Spans:
     """The intervals of True along the last axis of a boolean array [..., nk]."""
     nk = flags.shape[-1]
-    edge = np.zeros(flags.shape[:-1] + (1,), np.int8)
+    edge = np.zeros((*flags.shape[:-1], 1), np.int8)
     step = np.diff(np.concatenate([edge, flags.astype(np.int8), edge], axis=-1), axis=-1)
     slots = max(1, int((step == 1).sum(axis=-1).max(initial=0)))
-    spans = np.full(flags.shape[:-1] + (slots, 2), nk, np.int32)
+    spans = np.full((*flags.shape[:-1], slots, 2), nk, np.int32)
     for side, sign in ((0, 1), (1, -1)):
-        *row, position = np.nonzero(step == sign)
-        rank = np.cumsum(step == sign, axis=-1)[(*row, position)] - 1
-        spans[(*row, rank, side)] = position
+        where = np.nonzero(step == sign)
+        rank = np.cumsum(step == sign, axis=-1)[where] - 1
+        spans[(*where[:-1], rank, np.full_like(rank, side))] = where[-1]
     return spans
 
 

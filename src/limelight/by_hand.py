@@ -1,0 +1,86 @@
+"""The calculation as people do it on paper: each step rounded, and the rounded numbers carried on.
+
+The exact weights of the worked example are 0.881645, 0.105686, 0.012669, and its output is
+[8.83, 0.86]. Whoever rounds the weights to 0.88, 0.11, 0.01 first gets 0.88·10 + 0.01·1 = 8.81 and
+0.11·8 + 0.01·1 = 0.89. Neither is a slip; only the first is the answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limelight.arrays import jsonable
+from limelight.errors import ArgumentError
+from limelight.trace import Trace
+
+MOST_DIGITS = 12  # beyond, rounding is float64's own
+
+
+@dataclass(frozen=True, eq=False)
+class ByHand:
+    """What each step gives when the one before it was rounded; shapes as in the trace."""
+
+    digits: int
+    raw: Any
+    scaled: Any
+    logits: Any
+    weights: Any
+    output: Any
+
+    def to_dict(self) -> dict[str, Any]:
+        steps = ("raw", "scaled", "logits", "weights", "output")
+        return {"digits": self.digits, **{name: jsonable(getattr(self, name)) for name in steps}}
+
+
+def by_hand(found: Trace, digits: int = 2) -> ByHand:
+    """The trace's calculation again, rounding after every step.
+
+    >>> from limelight.trace import trace
+    >>> worked = trace([[2, 1]], [[2, 1], [1, 0], [0, -1]], [[10, 0], [0, 8], [1, 1]])
+    >>> by_hand(worked).weights, by_hand(worked).output
+    (array([[0.88, 0.11, 0.01]]), array([[8.81, 0.89]]))
+    """
+    if digits not in range(MOST_DIGITS + 1):
+        raise ArgumentError(f"digits={digits!r}: give a whole number from 0 to {MOST_DIGITS}")
+    call, exact = found.call, found.steps
+    with np.errstate(all="ignore"):  # what is not finite stays so
+        raw = rounded(exact.raw, digits)
+        scaled = rounded(call.scale * raw, digits)
+        capped = scaled
+        if call.softcap is not None:
+            capped = rounded(call.softcap * np.tanh(scaled / call.softcap), digits)
+        biased = capped if call.bias is None else rounded(capped + np.asarray(call.bias), digits)
+        logits = np.where(exact.allowed, biased, -np.inf)
+        weights = rounded(_softmax(logits, call.sinks), digits)
+        value = np.asarray(call.value, np.float64)
+        value = np.repeat(value, call.group, axis=1) if call.group > 1 else value
+        mixed = np.where(exact.allowed, weights, 0.0) @ value
+        output = rounded(np.where(np.isfinite(exact.output), mixed, exact.output), digits)
+    tables = (raw, scaled, logits, weights, output)
+    return ByHand(digits, *(call.restore(table) for table in tables))
+
+
+def rounded(numbers: Any, digits: int) -> NDArray[np.float64]:
+    """To that many digits after the point, halves away from zero, as taught at school.
+
+    >>> rounded([0.125, -0.125, 1.005], 2)
+    array([ 0.13, -0.13,  1.01])
+    """
+    array = np.asarray(numbers, np.float64)
+    unit = 10.0**digits
+    # The nudge makes 1.005, stored as 1.00499…, the half that is written.
+    return np.sign(array) * np.floor(np.abs(array) * unit + 0.5 + 1e-9) / unit
+
+
+def _softmax(logits: NDArray[np.float64], sinks: Any) -> NDArray[np.float64]:
+    """Rows that see nothing give zeros; a sink takes its share."""
+    sink = np.full(logits.shape[1], -np.inf) if sinks is None else np.asarray(sinks, np.float64)
+    top = np.maximum(logits.max(axis=-1, initial=-np.inf), sink[:, None])
+    top = np.where(np.isneginf(top), 0.0, top)[..., None]
+    power = np.exp(logits - top)
+    total = power.sum(axis=-1, keepdims=True) + np.exp(sink[:, None, None] - top)
+    return power / np.where(total == 0, 1.0, total)

@@ -1,0 +1,376 @@
+"""weights(), heatmap(), received(), top(): any part of an attention matrix of any size.
+
+A fused pass never holds the weights, but it leaves each row's logsumexp, and with that
+
+    weight(i, j) = exp(scale · qᵢ·kⱼ → softcap → + bias  −  logsumexpᵢ)
+
+so any weight is one dot product away. What is looked at costs what is looked at, in O(picture + n)
+memory; a logsumexp that is at hand is reused, and without one a single pass over the keys finds it.
+
+Torch tensors may come in, on any device; what comes out is NumPy, since it is there to be looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limelight import regions
+from limelight.arrays import is_torch
+from limelight.call import Call, prepare
+from limelight.engines import Engine, choose
+from limelight.errors import ArgumentError, ShapeError
+
+Array = NDArray[Any]
+POOLS = ("max", "mean")
+MOST_CELLS = 1 << 28  # of an exact block: 1 GiB of float32
+
+
+@dataclass(frozen=True, eq=False)
+class Heatmap:
+    """A pooled view of the weights.
+
+    values   float32 [..., Hq, P, Q]: the largest (pool="max") or mean weight of the allowed cells
+             of each bin; NaN where a bin has no allowed cell, which is not the same as 0
+    rows     (start, stop) of the queries shown, columns of the keys
+    """
+
+    values: Array
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    pool: str
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The picture's size in bins."""
+        return self.values.shape[-2], self.values.shape[-1]
+
+    @property
+    def empty(self) -> NDArray[np.bool_]:
+        """Bins without a value: the mask allows none of their cells."""
+        return np.isnan(self.values)
+
+    def cells(self, row: int, column: int) -> tuple[range, range]:
+        """The rows and columns of the matrix that one bin of the picture covers."""
+        return tuple(  # type: ignore[return-value]
+            _bin(at, *span, bins)
+            for at, span, bins in zip((row, column), (self.rows, self.columns), self.shape, strict=True)
+        )
+
+    def head(self, *which: int) -> Heatmap:
+        """One head's map, by its index in the leading axes of `values`."""
+        return replace(self, values=self.values[which])
+
+    def svg(self, **how: Any) -> str:
+        """As an SVG picture; see limelight.pictures.heatmap for what can be told."""
+        from limelight import pictures
+
+        return pictures.heatmap(self, **how).svg()
+
+    def png(self, **how: Any) -> bytes:
+        """As a PNG picture; see limelight.pictures.heatmap for what can be told."""
+        from limelight import pictures
+
+        return pictures.heatmap(self, **how).png()
+
+    def __repr__(self) -> str:
+        (r0, r1), (c0, c1) = self.rows, self.columns
+        shape = " × ".join(str(n) for n in self.values.shape)
+        return f"Heatmap({shape}, {self.pool} of rows {r0:,}:{r1:,}, columns {c0:,}:{c1:,})"
+
+    def _repr_png_(self) -> bytes:
+        return self.png()
+
+    def _repr_html_(self) -> str:
+        return self.svg()
+
+
+@dataclass(frozen=True, eq=False)
+class Top:
+    """The strongest keys of some rows, strongest first.
+
+    columns  int64 [..., Hq, R, k]; −1 where a row may attend to fewer than k keys
+    weights  the weight of each, 0 there
+    rows     int64 [R], the queries asked for
+    """
+
+    columns: Array
+    weights: Array
+    rows: Array
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rows": self.rows.tolist(), "columns": self.columns.tolist(),
+                "weights": self.weights.tolist()}
+
+
+def weights(
+    query: Any,
+    key: Any,
+    *,
+    rows: Any = None,
+    columns: Any = None,
+    logsumexp: Any = None,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    engine: str = "auto",
+) -> Array:
+    """An exact block of the weights, [..., Hq, rows, columns]; 0 where a cell is not allowed.
+
+    rows, columns  None for all, a slice, a pair (start, stop), or a list of single numbers
+    logsumexp      [..., Hq, Nq] from an earlier pass, such as inspect(…).health.logsumexp
+
+    float32, and float64 for float64 arrays.
+
+    >>> weights([[2, 1]], [[2, 1], [1, 0], [0, -1]], columns=(0, 2)).round(6)
+    array([[0.881645, 0.105686]])
+    """
+    call = _call(query, key, mask, bias, scale, softcap, sinks)
+    block = weights_of(call, rows=rows, columns=columns, engine=engine,
+                       logsumexp=_check_logsumexp(call, logsumexp))
+    return call.restore(block)
+
+
+def heatmap(
+    query: Any,
+    key: Any,
+    *,
+    shape: tuple[int, int] = (256, 256),
+    pool: str = "max",
+    rows: Any = None,
+    columns: Any = None,
+    logsumexp: Any = None,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    engine: str = "auto",
+) -> Heatmap:
+    """A rectangle of the weights, pooled to a picture of any size.
+
+    Bin p of P over n rows covers rows ⌊p·n/P⌋ up to ⌊(p+1)·n/P⌋, and at least one: a picture
+    larger than the matrix repeats cells. A bin holds the largest (pool="max") or the mean
+    (pool="mean") weight of the cells that the mask allows, and NaN where it allows none.
+
+    shape          rows and columns of the picture
+    rows, columns  None for all, a slice, or a pair (start, stop)
+    logsumexp      [..., Hq, Nq] from an earlier pass, such as inspect(…).health.logsumexp
+
+    >>> from limelight import Causal
+    >>> heatmap([[2, 1], [0, 0]], [[2, 1], [0, 0]], shape=(2, 2), mask=Causal()).values
+    array([[1. , nan],
+           [0.5, 0.5]], dtype=float32)
+    """
+    call = _call(query, key, mask, bias, scale, softcap, sinks)
+    seen = heatmap_of(call, shape=shape, pool=pool, rows=rows, columns=columns, engine=engine,
+                      logsumexp=_check_logsumexp(call, logsumexp))
+    return replace(seen, values=call.restore(seen.values))
+
+
+def received(
+    query: Any,
+    key: Any,
+    *,
+    logsumexp: Any = None,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    engine: str = "auto",
+) -> Array:
+    """The attention that each key gets, summed over the queries: [..., Hq, Nk].
+
+    >>> received([[2, 1], [0, 0]], [[2, 1], [1, 0], [0, -1]]).round(6)
+    array([1.214978, 0.439019, 0.346003])
+    """
+    call = _call(query, key, mask, bias, scale, softcap, sinks)
+    return call.restore(received_of(call, logsumexp=_check_logsumexp(call, logsumexp), engine=engine))
+
+
+def top(
+    query: Any,
+    key: Any,
+    *,
+    rows: Any = None,
+    k: int = 8,
+    logsumexp: Any = None,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    engine: str = "auto",
+) -> Top:
+    """The k strongest keys of each asked row; the lower column first among equals.
+
+    >>> best = top([[2, 1]], [[2, 1], [1, 0], [0, -1]], k=2)
+    >>> best.columns, best.weights.round(6)
+    (array([[0, 1]]), array([[0.881645, 0.105686]]))
+    """
+    call = _call(query, key, mask, bias, scale, softcap, sinks)
+    seen = top_of(call, rows=rows, k=k, logsumexp=_check_logsumexp(call, logsumexp), engine=engine)
+    return replace(seen, columns=call.restore(seen.columns), weights=call.restore(seen.weights))
+
+
+def weights_of(
+    call: Call, *, rows: Any = None, columns: Any = None, logsumexp: Array | None = None,
+    engine: str = "auto",
+) -> Array:  # fmt: skip
+    """weights() of a prepared call: [B, Hq, R, C]; logsumexp is [B, Hq, Nq]."""
+    at = regions.indices(rows, call.queries, "rows", "queries")
+    across = regions.indices(columns, call.keys, "columns", "keys")
+    cells = call.batch * call.query_heads * len(at) * len(across)
+    if cells > MOST_CELLS:
+        raise ArgumentError(
+            f"{call.batch} × {call.query_heads} heads of {len(at):,} × {len(across):,} weights are "
+            f"{cells * 4 / 2**30:,.1f} GiB: ask for fewer rows and columns, or for a pooled view with "
+            f"heatmap(…, shape=(512, 512))"
+        )
+    call, chosen = _on_engine(call, engine)
+    statistics = _statistics(call, chosen, int(at.min()), int(at.max()) + 1, logsumexp)
+    return _kernel(chosen, call, "block")(call, statistics, at, across)  # type: ignore[no-any-return]
+
+
+def heatmap_of(
+    call: Call, *, shape: tuple[int, int] = (256, 256), pool: str = "max", rows: Any = None,
+    columns: Any = None, logsumexp: Array | None = None, engine: str = "auto",
+) -> Heatmap:  # fmt: skip
+    """heatmap() of a prepared call: values [B, Hq, P, Q]; logsumexp is [B, Hq, Nq]."""
+    shape = regions.picture(shape)
+    spans = (regions.span(rows, call.queries, "rows", "queries"),
+             regions.span(columns, call.keys, "columns", "keys"))
+    sizes = [stop - start for start, stop in spans]
+    row_edges, column_edges = (regions.edges(*span, min(bins, size))
+                               for span, bins, size in zip(spans, shape, sizes, strict=True))
+    values = pooled(call, row_edges, column_edges, pool, logsumexp=logsumexp, engine=engine)
+    for axis, (size, bins) in enumerate(zip(sizes, shape, strict=True)):
+        repeated = regions.repeats(size, bins)
+        values = values if repeated is None else values.take(repeated, axis=2 + axis)
+    return Heatmap(values, *spans, pool)
+
+
+def pooled(
+    call: Call, row_edges: Array, column_edges: Array, pool: str, *,
+    logsumexp: Array | None = None, engine: str = "auto",
+) -> Array:  # fmt: skip
+    """Bins with edges of one's own, strictly ascending: float32 [B, Hq, P, Q]."""
+    if pool not in POOLS:
+        raise ArgumentError(f"pool={pool!r}: choose 'max', the largest weight of a bin, or 'mean'")
+    call, chosen = _on_engine(call, engine)
+    statistics = _statistics(call, chosen, int(row_edges[0]), int(row_edges[-1]), logsumexp)
+    values: Array = _kernel(chosen, call, "pool")(call, statistics, row_edges, column_edges, pool)
+    return values
+
+
+def received_of(call: Call, *, logsumexp: Array | None = None, engine: str = "auto") -> Array:
+    """received() of a prepared call: [B, Hq, Nk]; logsumexp is [B, Hq, Nq]."""
+    call, chosen = _on_engine(call, engine)
+    if not call.queries or not call.keys:
+        return np.zeros((call.batch, call.query_heads, call.keys), np.float32)
+    statistics = _statistics(call, chosen, 0, call.queries, logsumexp)
+    return _kernel(chosen, call, "received")(call, statistics)  # type: ignore[no-any-return]
+
+
+def top_of(
+    call: Call, *, rows: Any = None, k: int = 8, logsumexp: Array | None = None,
+    engine: str = "auto",
+) -> Top:  # fmt: skip
+    """top() of a prepared call: columns and weights [B, Hq, R, k]; logsumexp is [B, Hq, Nq]."""
+    at = regions.indices(rows, call.queries, "rows", "queries")
+    if k < 1:
+        raise ArgumentError(f"k={k}: ask for at least one key a row")
+    if not call.keys:
+        raise ArgumentError("there are no keys, so no row has a strongest one")
+    call, chosen = _on_engine(call, engine)
+    statistics = _statistics(call, chosen, int(at.min()), int(at.max()) + 1, logsumexp)
+    return Top(*_kernel(chosen, call, "strongest")(call, statistics, at, int(k)), rows=at)
+
+
+def logsumexp_of(call: Call, *, engine: str = "auto") -> Array:
+    """Each row's logsumexp, [B, Hq, Nq]: what everything here can reuse."""
+    call, chosen = _on_engine(call, engine)
+    return _statistics(call, chosen, 0, call.queries, None)
+
+
+def _call(
+    query: Any, key: Any, mask: Any, bias: Any, scale: float | None, softcap: float | None, sinks: Any
+) -> Call:
+    return prepare(query, key, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks)
+
+
+def _on_engine(call: Call, engine: str) -> tuple[Call, Engine]:
+    """The engine asked for, and the call as it takes it; tensors on a CPU become NumPy arrays."""
+    if is_torch(call.query) and call.device == "cpu":
+        call = _numpy_call(call)
+    return call, choose(call, engine)
+
+
+def _numpy_call(call: Call) -> Call:
+    """NumPy views of CPU tensors; bfloat16, which NumPy does not have, becomes float32 exactly."""
+
+    def view(tensor: Any) -> Any:
+        if tensor is None:
+            return None
+        tensor = tensor.detach()
+        return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+
+    return replace(
+        call, query=view(call.query), key=view(call.key), value=view(call.value),
+        bias=view(call.bias), sinks=view(call.sinks),
+        allowed=replace(call.allowed, dense=view(call.allowed.dense)),
+    )  # fmt: skip
+
+
+def _kernel(engine: Engine, call: Call, name: str) -> Any:
+    """The engine's own way to do it, or the tiled one of its kind of array."""
+    own = getattr(engine.module, name, None)
+    if own is not None:
+        return own
+    if is_torch(call.query):
+        from limelight.engines import _torch_pool
+
+        return getattr(_torch_pool, name)
+    from limelight.engines import _numpy_pool
+
+    return getattr(_numpy_pool, name)
+
+
+def _statistics(call: Call, engine: Engine, start: int, stop: int, given: Array | None) -> Array:
+    """The logsumexp of rows start..stop at least, as [B, Hq, Nq]: the one at hand, or one pass."""
+    if given is not None:
+        return given
+    own = regions.some_rows(call, start, stop)
+    found = engine.module.forward(replace(own, value=own.key[..., :0]), health=False).logsumexp
+    if is_torch(found):
+        found = found.cpu().numpy()
+    if (start, stop) == (0, call.queries):
+        return found  # type: ignore[no-any-return]
+    whole = np.full((call.batch, call.query_heads, call.queries), np.nan, found.dtype)
+    whole[:, :, start:stop] = found
+    return whole
+
+
+def _check_logsumexp(call: Call, logsumexp: Any) -> Array | None:
+    if logsumexp is None:
+        return None
+    array = logsumexp.detach().cpu().numpy() if is_torch(logsumexp) else np.asarray(logsumexp)
+    lead = call.batch_shape if call.headless else (*call.batch_shape, call.query_heads)
+    if array.shape != (*lead, call.queries):
+        raise ShapeError(f"the logsumexp has shape {array.shape}, but one number a row is "
+                         f"{(*lead, call.queries)}: pass that of the same queries and keys, all rows")
+    return array.reshape(call.batch, call.query_heads, call.queries)
+
+
+def _bin(at: int, start: int, stop: int, bins: int) -> range:
+    n = stop - start
+    if not 0 <= at < bins:
+        raise ArgumentError(f"bin {at} is outside the picture's {bins}")
+    low = at * n // bins
+    return range(start + low, start + max(low + 1, (at + 1) * n // bins))

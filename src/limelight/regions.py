@@ -1,0 +1,234 @@
+"""Regions: which rows and columns were meant, the bins of a picture, and one head of a call.
+
+A picture of P bins over the cells [start, stop), n of them, has bin p over the cells
+
+    start + ⌊p·n/P⌋  …  max(that + 1, start + ⌊(p+1)·n/P⌋)
+
+For P ≤ n the bins share the cells out without a gap, their sizes within one of each other; for
+P > n each bin is one cell, and cells repeat.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limelight.allowed import CHUNK, Allowed
+from limelight.call import Call
+from limelight.errors import ArgumentError
+
+Index = NDArray[np.int64]
+LARGEST_SIDE = 16_384  # bins a side: four times the widest screens, 1 GiB of float32 as a square
+
+
+def span(which: Any, n: int, name: str, of: str) -> tuple[int, int]:
+    """A range of rows or columns as (start, stop): from None (all), a slice, a range or a pair.
+
+    Negative numbers count from the end. `name` is the argument's, `of` what there are n of.
+
+    >>> span((2, -1), 10, "rows", "queries")
+    (2, 9)
+    """
+    if which is None:
+        start, stop = 0, n
+    else:
+        start, stop = _ends(which, n, name)
+    if not 0 <= start <= n or not 0 <= stop <= n:
+        raise ArgumentError(f"{name}={_show(which)} reaches outside the {n:,} {of}: they are numbered "
+                            f"0 to {n - 1:,}, and the end of a range is at most {n:,}")
+    if start >= stop:
+        there = f"there are no {of}" if n == 0 else f"ask for at least one of the {n:,} {of}"
+        raise ArgumentError(f"{name}={_show(which)} is an empty region: {there}")
+    return start, stop
+
+
+def _ends(which: Any, n: int, name: str) -> tuple[int, int]:
+    if isinstance(which, (slice, range)):
+        if which.step not in (None, 1):
+            raise ArgumentError(f"{name} has step {which.step}: a region is without gaps; weights() "
+                                f"takes single {name} as a list of numbers")
+        pair = which.start, which.stop
+    else:
+        try:
+            start, stop = which
+            pair = operator.index(start), operator.index(stop)
+        except (TypeError, ValueError):
+            raise ArgumentError(f"{name}={_show(which)} is not a region: give a slice or a pair "
+                                f"(start, stop) of whole numbers") from None
+    start, stop = (0 if pair[0] is None else pair[0]), (n if pair[1] is None else pair[1])
+    return (start + n if start < 0 else start), (stop + n if stop < 0 else stop)
+
+
+def indices(which: Any, n: int, name: str, of: str) -> Index:
+    """Single rows or columns as an int64 array, from a number, a list of them, or any region."""
+    if isinstance(which, slice) and which.step not in (None, 1):
+        which = list(range(*which.indices(n)))
+    if which is None or isinstance(which, (slice, range, tuple)):
+        return np.arange(*span(which, n, name, of))
+    chosen = np.atleast_1d(np.asarray(which))
+    if chosen.ndim != 1 or chosen.dtype.kind not in "iu" and chosen.size:
+        raise ArgumentError(f"{name}={_show(which)}: give a slice, a pair (start, stop), or a list of "
+                            f"whole numbers")
+    if not chosen.size:
+        raise ArgumentError(f"{name} is an empty region: ask for at least one of the {n:,} {of}")
+    outside = chosen[(chosen < -n) | (chosen >= n)]
+    if outside.size:
+        raise ArgumentError(f"{name} {int(outside[0]):,} is outside the {n:,} {of}: they are numbered "
+                            f"0 to {n - 1:,}")
+    return np.where(chosen < 0, chosen + n, chosen).astype(np.int64)
+
+
+def picture(shape: Any) -> tuple[int, int]:
+    """The size of a picture in bins, checked."""
+    try:
+        height, width = (operator.index(side) for side in shape)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"shape={_show(shape)}: give the picture's rows and columns as a pair of "
+                            f"whole numbers, such as (256, 256)") from None
+    for side in (height, width):
+        if not 1 <= side <= LARGEST_SIDE:
+            raise ArgumentError(
+                f"a picture of {height:,} × {width:,}: each side must be from 1 to "
+                f"{LARGEST_SIDE:,}. For more detail ask for a part with rows=… and columns=…"
+            )
+    return height, width
+
+
+def edges(start: int, stop: int, bins: int) -> Index:
+    """The bins' edges [bins + 1] over the cells start..stop, for at most as many bins as cells.
+
+    >>> edges(0, 7, 3)
+    array([0, 2, 4, 7])
+    """
+    return start + np.arange(bins + 1, dtype=np.int64) * (stop - start) // bins
+
+
+def repeats(cells: int, bins: int) -> Index | None:
+    """Which of the cells each bin shows where there are more bins than cells, else None."""
+    return None if bins <= cells else np.arange(bins, dtype=np.int64) * cells // bins
+
+
+def one_head(call: Call, head: int, batch: int = 0) -> Call:
+    """The call of one query head of one batch entry: B = Hq = Hk = 1, without head and batch axes."""
+    batch = _number(batch, call.batch, "batch", "entries of the batch")
+    head = _number(head, call.query_heads, "head", "query heads")
+    key_head = head // call.group
+
+    def part(array: Any) -> Any:
+        array = array[batch : batch + 1] if array.shape[0] > 1 else array
+        return array[:, head : head + 1] if array.shape[1] > 1 else array
+
+    allowed = call.allowed
+    return replace(
+        call,
+        query=call.query[batch : batch + 1, head : head + 1],
+        key=call.key[batch : batch + 1, key_head : key_head + 1],
+        value=call.value[batch : batch + 1, key_head : key_head + 1],
+        allowed=replace(
+            allowed,
+            spans=None if allowed.spans is None else part(allowed.spans),
+            dense=None if allowed.dense is None else part(allowed.dense),
+        ),
+        bias=None if call.bias is None else part(call.bias),
+        sinks=None if call.sinks is None else call.sinks[head : head + 1],
+        batch_shape=(),
+        headless=True,
+    )
+
+
+def some_rows(call: Call, start: int, stop: int) -> Call:
+    """The call of the rows start..stop alone, against all keys."""
+    if (start, stop) == (0, call.queries):
+        return call
+
+    def part(array: Any) -> Any:
+        return array if array is None or array.shape[2] == 1 else array[:, :, start:stop]
+
+    allowed = call.allowed
+    band = None if allowed.band is None else (allowed.band[0] + start, allowed.band[1] + start)
+    return replace(
+        call,
+        query=call.query[:, :, start:stop],
+        allowed=Allowed(stop - start, call.keys, band, part(allowed.spans), part(allowed.dense)),
+        bias=part(call.bias),
+    )
+
+
+def count(call: Call, row_edges: Index, column_edges: Index) -> Index:
+    """How many cells of each bin are allowed: int64 [B|1, Hq|1, P, Q].
+
+    A row's allowed cells left of an edge c are Σ clip(c, low, high) − low over its intervals, so
+    structured masks cost O(rows · Q); a dense mask, or −inf in a bias, is read cell by cell.
+    """
+    allowed, rows = call.allowed, int(row_edges[-1] - row_edges[0])
+    if allowed.everything and call.bias is None:
+        return (np.diff(row_edges)[:, None] * np.diff(column_edges))[None, None]
+    bins = len(row_edges) - 1
+    lead = _lead(call)
+    most = max(1, CHUNK // (lead[0] * lead[1] * _width(call, column_edges)))
+    parts = []
+    first = 0
+    while first < bins:
+        last = first + 1
+        while last < bins and row_edges[last + 1] - row_edges[first] <= most:
+            last += 1
+        parts.append(_count(call, row_edges[first : last + 1], column_edges))
+        first = last
+    counts = np.concatenate(parts, axis=2) if rows else np.zeros((1, 1, 0, 0), np.int64)
+    return counts
+
+
+def _count(call: Call, row_edges: Index, column_edges: Index) -> Index:
+    allowed, lead = call.allowed, _lead(call)
+    rows = np.arange(row_edges[0], row_edges[-1])
+    starts = row_edges[:-1] - row_edges[0]
+    if allowed.dense is None and call.bias is None:
+        spans = allowed.rows[:, :, row_edges[0] : row_edges[-1]]
+        left = np.zeros((*spans.shape[:3], len(column_edges)), np.int32)
+        for slot in range(spans.shape[3]):
+            low, high = spans[:, :, :, slot, 0, None], spans[:, :, :, slot, 1, None]
+            left += np.clip(column_edges.astype(np.int32), low, high) - low
+        return np.diff(np.add.reduceat(left, starts, axis=2, dtype=np.int64), axis=-1)
+    columns = np.arange(column_edges[0], column_edges[-1])
+    tile = allowed.tile(rows, columns)
+    cells = np.ones((1, 1, 1, 1), np.bool_) if tile is None else tile
+    if call.bias is not None:
+        bias = call.bias if call.bias.shape[2] == 1 else call.bias[:, :, rows]
+        cells = cells & ~np.isneginf(bias if bias.shape[3] == 1 else bias[..., columns])
+    cells = np.broadcast_to(cells, (*lead, len(rows), len(columns)))
+    across = np.add.reduceat(cells, column_edges[:-1] - column_edges[0], axis=3, dtype=np.int64)
+    return np.add.reduceat(across, starts, axis=2)
+
+
+def _lead(call: Call) -> tuple[int, int]:
+    parts = [part.shape[:2] for part in (call.allowed.spans, call.allowed.dense, call.bias)
+             if part is not None]  # fmt: skip
+    batch, heads = np.broadcast_shapes(*parts, (1, 1))
+    return batch, heads
+
+
+def _width(call: Call, column_edges: Index) -> int:
+    """Numbers held for each row while its cells are counted."""
+    by_interval = call.allowed.dense is None and call.bias is None
+    return len(column_edges) if by_interval else int(column_edges[-1] - column_edges[0])
+
+
+def _number(which: Any, n: int, name: str, of: str) -> int:
+    try:
+        number = operator.index(which)
+    except TypeError:
+        raise ArgumentError(f"{name}={which!r}: give one whole number") from None
+    if not -n <= number < n:
+        raise ArgumentError(f"{name}={number} is outside the {n} {of}: they are numbered 0 to {n - 1}")
+    return number % n
+
+
+def _show(which: Any) -> str:
+    if isinstance(which, slice):
+        return ":".join("" if part is None else str(part) for part in (which.start, which.stop))
+    text = repr(which)
+    return text if len(text) <= 60 else text[:57] + "…"

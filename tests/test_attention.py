@@ -1,0 +1,277 @@
+"""attention() and inspect() on NumPy arrays and lists: exact, at every edge of the contract."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from torch.nn.functional import scaled_dot_product_attention
+
+import limelight as ll
+import torch
+from limelight import reference
+from limelight.call import prepare
+from tests.cases import CASES, Case, assert_close, plainly
+
+CPU = ("reference", "numpy")
+WORKED = ([[2, 1]], [[2, 1], [1, 0], [0, -1]], [[10, 0], [0, 8], [1, 1]])
+
+
+@pytest.mark.parametrize("engine", CPU)
+def test_worked_example(engine: str) -> None:
+    out = ll.attention(*WORKED, engine=engine)
+    np.testing.assert_allclose(out, [[8.829123, 0.858154]], atol=5e-7)
+    assert out.dtype == np.float64
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("engine", CPU)
+def test_equals_torch_in_float64(case: Case, engine: str) -> None:
+    if case.softcap or case.sinks:
+        pytest.skip("torch's fused attention has neither softcap nor sinks")
+    arrays, options = case.arrays()
+    heads = case.heads
+    query, key, value = (torch.from_numpy(x) for x in arrays)
+    key, value = (x.repeat_interleave(heads // x.shape[-3], dim=-3) for x in (key, value))
+    added = torch.zeros(*case.batch, heads, case.nq, case.nk, dtype=torch.float64)
+    if (mask := options["mask"]) is not None:
+        dense = mask.dense(case.nq, case.nk) if isinstance(mask, ll.Mask) else mask
+        added = added.masked_fill(~torch.from_numpy(np.array(dense)), -torch.inf)
+    if "bias" in options:
+        added = added + torch.from_numpy(options["bias"])
+    expected = scaled_dot_product_attention(query, key, value, added, scale=case.scale).numpy()
+    expected[np.isneginf(added.numpy()).all(axis=-1)] = 0.0  # torch may say NaN
+    got = ll.attention(*arrays, **options, engine=engine)
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_numpy_engine_against_the_reference(case: Case, dtype: type) -> None:
+    call = case.call(dtype)
+    exact = reference.forward(call)
+    arrays, options = case.arrays(dtype)
+    seen = ll.inspect(*arrays, **options, engine="numpy")
+    assert seen.output.dtype == dtype
+    plain = plainly(call, np.float64 if dtype == np.float64 else np.float32).astype(dtype)
+    assert_close(seen.output, call.restore(exact.output), call.restore(plain), dtype)
+    wide = np.float64 if dtype == np.float64 else np.float32
+    for name in ("max_logit", "logsumexp", "entropy"):
+        truth = call.restore(getattr(exact, name))
+        # A logit of size L is itself only known to L·eps, and entropy is a difference of such.
+        noise = (
+            np.abs(
+                np.where(
+                    np.isfinite(call.restore(exact.max_logit)), call.restore(exact.max_logit), 0
+                )
+            ).max()
+            * 8
+            * np.finfo(wide).eps
+        )
+        assert_close(getattr(seen.health, name), truth, truth + noise, wide, what=name)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_gradients_of_the_numpy_engine(case: Case) -> None:
+    from limelight.engines import numpy as engine
+
+    call = case.call(np.float64)
+    grad = np.random.default_rng(1).normal(
+        size=(call.batch, call.query_heads, call.queries, case.dv)
+    )
+    exact = reference.gradients(call, grad)
+    got = engine.backward(call, engine.forward(call, health=False), grad)
+    for name in ("query", "key", "value", "bias", "sinks"):
+        if (truth := getattr(exact, name)) is None:
+            assert getattr(got, name) is None
+        else:
+            # a weight rebuilt from the logsumexp is known to that number's own rounding
+            size = max(1.0, np.abs(truth).max()) * max(1.0, reference.forward(call).max_logit.max())
+            np.testing.assert_allclose(getattr(got, name), truth, atol=1e-13 * size, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("plain", nq=3, nk=5, d=3, dv=2),
+        Case("grouped-causal", heads=4, key_heads=2, nq=5, nk=5, d=3, dv=2, mask=ll.Causal()),
+        Case("all", heads=4, key_heads=2, nq=3, nk=5, d=3, dv=2, bias=(4, 1, 5), softcap=2.0,
+             sinks=True, scale=0.7, mask=ll.Causal()),
+        Case("empty-rows", nq=5, nk=3, d=3, dv=2, mask=ll.Causal(), bias=(3, 5, 3), hidden_bias=0.4),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_gradients_by_finite_differences(case: Case) -> None:
+    arrays, options = case.arrays()
+    call = prepare(*arrays, **options)
+    weight = np.random.default_rng(2).normal(
+        size=(call.batch, call.query_heads, call.queries, case.dv)
+    )
+    grads = reference.gradients(call, weight)
+    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    inputs |= {name: options[name] for name in ("bias", "sinks") if options.get(name) is not None}
+    for name, array in inputs.items():
+        gradient = getattr(grads, name).reshape(array.shape)
+        for index in np.random.default_rng(3).permutation(array.size)[:12]:
+            at = np.unravel_index(index, array.shape)
+            if not np.isfinite(array[at]):
+                continue
+            losses = []
+            for step in (1e-6, -1e-6):
+                moved = {**inputs, name: array.copy()}
+                moved[name][at] += step
+                extra = {key: moved[key] for key in ("bias", "sinks") if key in moved}
+                out = ll.attention(
+                    moved["query"],
+                    moved["key"],
+                    moved["value"],
+                    **{**options, **extra},
+                    engine="reference",
+                )
+                losses.append((call.restore(weight) * out).sum())
+            slope = (losses[0] - losses[1]) / 2e-6
+            assert gradient[at] == pytest.approx(slope, rel=1e-5, abs=1e-8), (name, at)
+
+
+@pytest.mark.parametrize("engine", CPU)
+class TestEdges:
+    def test_rows_without_keys_give_zero(self, engine: str) -> None:
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(2, 5, 3))
+        mask = np.ones((5, 5), bool)
+        mask[2] = False
+        seen = ll.inspect(x, x, x, mask=mask, engine=engine)
+        assert (seen.output[:, 2] == 0).all()
+        assert np.isfinite(seen.output).all()
+        health = seen.health
+        assert (health.keys[:, 2] == 0).all()
+        assert (health.max_prob[:, 2] == 0).all()
+        assert (health.entropy[:, 2] == 0).all()
+        assert (health.spread[:, 2] == 0).all()
+        assert (health.verdict[:, 2] == "").all()
+        assert np.isneginf(health.logsumexp[:, 2]).all()
+        assert np.isneginf(health.max_logit[:, 2]).all()
+
+    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+    def test_what_is_masked_cannot_leak(self, engine: str, bad: float) -> None:
+        rng = np.random.default_rng(0)
+        query, key, value = (rng.normal(size=(2, 7, 3)) for _ in range(3))
+        clean = ll.inspect(query, key, value, mask=ll.Causal(), engine=engine)
+        key[:, 5], value[:, 5, 1] = bad, bad
+        dirty = ll.inspect(query, key, value, mask=ll.Causal(), engine=engine)
+        assert np.array_equal(dirty.output[:, :5], clean.output[:, :5])
+        assert np.array_equal(dirty.health.entropy[:, :5], clean.health.entropy[:, :5])
+        assert not np.isfinite(dirty.output[:, 5:, 1]).any()  # and where it is seen, it is seen
+
+    def test_a_visible_bad_value_spoils_only_its_column(self, engine: str) -> None:
+        x = np.random.default_rng(0).normal(size=(5, 3))
+        value = x.copy()
+        value[4, 1] = np.nan
+        out = ll.attention(x, x, value, mask=ll.Causal(), engine=engine)
+        assert np.isnan(out[4, 1])
+        assert np.isfinite(np.delete(out.reshape(-1), 4 * 3 + 1)).all()
+
+    @pytest.mark.parametrize("size", [1e4, 1e20, 1e150])
+    def test_large_logits(self, engine: str, size: float) -> None:
+        query, key = np.array([[size, 0.0]]), np.array([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
+        value = np.array([[1.0], [3.0], [100.0]])
+        seen = ll.inspect(query, key, value, engine=engine)
+        np.testing.assert_allclose(seen.output, [[2.0]])
+        np.testing.assert_allclose(seen.health.entropy, np.log(2))
+        if size < 1e5:  # past that ln 2 is less than the rounding of a logsumexp of that size
+            np.testing.assert_allclose(seen.health.max_prob, 0.5)
+
+    def test_float16_logits_past_its_range(self, engine: str) -> None:
+        x = np.full((3, 8), 200.0, np.float16)
+        out = ll.attention(x, x, np.eye(3, dtype=np.float16), engine=engine)
+        assert out.dtype == np.float16
+        np.testing.assert_allclose(out, np.full((3, 3), 1 / 3), rtol=1e-3)
+
+    @pytest.mark.parametrize(
+        ("q", "k", "v"),
+        [
+            ((0, 2, 3, 4), (0, 2, 5, 4), (0, 2, 5, 6)),
+            ((2, 2, 0, 4), (2, 2, 5, 4), (2, 2, 5, 6)),
+            ((2, 2, 3, 4), (2, 2, 0, 4), (2, 2, 0, 6)),
+            ((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 0)),
+            ((2, 0, 3, 4), (2, 0, 5, 4), (2, 0, 5, 6)),
+            ((0, 4), (5, 4), (5, 6)),
+            ((3, 4), (0, 4), (0, 6)),
+        ],
+    )
+    def test_zero_sizes(self, engine: str, q: tuple, k: tuple, v: tuple) -> None:
+        seen = ll.inspect(np.ones(q), np.ones(k), np.ones(v), mask=ll.Causal(), engine=engine)
+        assert seen.output.shape == (*q[:-1], v[-1])
+        assert (seen.output == 0).all() or k[-2] > 0
+        assert seen.health.entropy.shape == q[:-1]
+        assert repr(seen)
+
+    def test_length_one_gives_the_value(self, engine: str) -> None:
+        assert ll.attention([[3.0]], [[2.0]], [[7.0, 8.0]], engine=engine).tolist() == [[7.0, 8.0]]
+
+    def test_strides(self, engine: str) -> None:
+        base = np.random.default_rng(0).normal(size=(2, 3, 22, 10))
+        plain = [np.ascontiguousarray(x) for x in (base[..., ::2, ::2], base[..., ::-2, ::-2])]
+        odd = base[..., ::2, ::2], base[..., ::-2, ::-2]
+        expected = ll.attention(plain[0], plain[1], plain[1], engine=engine)
+        assert np.allclose(
+            ll.attention(odd[0], odd[1], odd[1], engine=engine), expected, atol=1e-14
+        )
+        zero = np.broadcast_to(plain[0][:1, :1], plain[0].shape)
+        same = np.ascontiguousarray(zero)
+        np.testing.assert_allclose(
+            ll.attention(zero, zero, zero, engine=engine),
+            ll.attention(same, same, same, engine=engine),
+            atol=1e-14,
+        )
+        transposed = plain[0].swapaxes(1, 2).copy().swapaxes(1, 2)
+        np.testing.assert_allclose(
+            ll.attention(transposed, plain[1], plain[1], engine=engine), expected, atol=1e-14
+        )
+
+    def test_integers_lists_and_mixed_types(self, engine: str) -> None:
+        x = np.arange(6).reshape(3, 2)
+        assert ll.attention(x, x, x, engine=engine).dtype == np.float64
+        expected = ll.attention(x.astype(float), x, x, engine=engine)
+        np.testing.assert_array_equal(
+            ll.attention(x.tolist(), x.tolist(), x.tolist(), engine=engine), expected
+        )
+        single = x.astype(np.float32)
+        assert ll.attention(single, single, single, engine=engine).dtype == np.float32
+        assert ll.attention(single, x, single, engine=engine).dtype == np.float64
+
+    def test_one_head_may_leave_its_axis_out(self, engine: str) -> None:
+        rng = np.random.default_rng(0)
+        query, key = rng.normal(size=(4, 5, 3)), rng.normal(size=(7, 3))
+        together = ll.attention(query, key, key, engine=engine)  # one key head for all
+        for h in range(4):
+            np.testing.assert_allclose(together[h], ll.attention(query[h], key, key, engine=engine))
+
+    def test_sinks_take_and_give_nothing(self, engine: str) -> None:
+        seen = ll.inspect([[0.0]], [[0.0]], [[6.0]], sinks=[np.log(2.0)], engine=engine)
+        np.testing.assert_allclose(seen.output, [[2.0]])  # one third of 6
+        np.testing.assert_allclose(seen.health.max_prob, [1 / 3])
+        np.testing.assert_allclose(seen.health.entropy, [np.log(3) - 2 / 3 * np.log(2)])
+        assert seen.health.max_logit == 0
+        alone = ll.inspect([[0.0]], [[0.0]], [[6.0]], sinks=[1.0], mask=[[False]], engine=engine)
+        assert alone.output == 0
+        assert alone.health.logsumexp == 1.0
+
+    def test_bfloat16_through_ml_dtypes(self, engine: str) -> None:
+        from ml_dtypes import bfloat16
+
+        x = np.random.default_rng(0).normal(size=(2, 7, 5)).astype(bfloat16)
+        out = ll.attention(x, x, x, engine=engine)
+        assert out.dtype == bfloat16
+        exact = ll.attention(*(x.astype(np.float64),) * 3, engine=engine)
+        np.testing.assert_allclose(out.astype(np.float64), exact, atol=0.02)
+
+
+def test_memory_of_the_numpy_engine_is_linear() -> None:
+    import tracemalloc
+
+    x = np.zeros((1, 1, 4096, 16), np.float32)
+    tracemalloc.start()
+    ll.attention(x, x, x, mask=ll.Causal(), engine="numpy")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 << 20, f"{peak / 2**20:.0f} MiB, where n×n would be 64"

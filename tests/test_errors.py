@@ -1,0 +1,73 @@
+"""Each wrong call has an error of its own that names what came and what to try."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import limelight as ll
+import torch
+from limelight.errors import ArgumentError, DtypeError, EngineError, ShapeError
+
+X = np.ones((2, 4, 5, 3))
+
+
+def call(q: Any = X, k: Any = X, v: Any = X, **same: Any) -> Any:
+    return ll.attention(q, k, v, **same)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "words"),
+    [
+        (lambda: call(np.ones(3)), ShapeError, r"query has shape \(3,\).*at least two axes"),
+        (lambda: call(X, X[..., :2]), ShapeError, "query of size 3 .* key of size 2"),
+        (lambda: call(X, X, X[:, :, :4]), ShapeError, "5 keys but 4 values"),
+        (lambda: call(X, X[:, :3], X[:, :3]), ShapeError, "4 query heads cannot share 3 key heads"),
+        (lambda: call(X, X[:, :0], X[:, :0]), ShapeError, "4 query heads cannot share 0 key heads"),
+        (lambda: call(X, X, X[:, :2]), ShapeError, "4 key heads but 2 value heads"),
+        (lambda: call(np.ones((3, 4, 5, 3))), ShapeError, "batch axes do not fit"),
+        (lambda: call(X[..., :0], X[..., :0]), ShapeError, "size 0"),
+        (lambda: call([[1, 2], [3]]), ShapeError, "query is a ragged list"),
+        (lambda: call(X.astype(complex)), DtypeError, "query has dtype complex128"),
+        (lambda: call(X > 0), DtypeError, "query has dtype bool"),
+        (lambda: call([["a"]], [["b"]], [["c"]]), DtypeError, "query has dtype <U1"),
+        (lambda: call(X.astype(np.longdouble)), DtypeError, "query has dtype (float128|longdouble)"),
+        (lambda: call(torch.ones(5, 3), X), DtypeError, "query came as torch tensors but key, value"),
+        (lambda: call(X, torch.ones(5, 3)), DtypeError, "key came as torch tensors but query, value"),
+        (lambda: call(mask=np.ones((5, 4), bool)), ShapeError, r"mask has shape \(5, 4\).*5 keys"),
+        (lambda: call(mask=np.ones((3, 5, 5), bool)), ShapeError, "mask is made for .* 3 heads.*4 query heads"),
+        (lambda: call(mask=np.ones((3, 1, 5, 5), bool)), ShapeError, r"mask .* batch \(2,\)"),
+        (lambda: call(mask=np.ones((5, 5))), DtypeError, "mask is boolean .* float64"),
+        (lambda: call(mask=ll.Lengths([1, 2, 3])), ShapeError, r"mask .*batch \(2,\)"),
+        (lambda: call(mask=torch.ones(5, 5) > 0), DtypeError, "mask is a torch tensor"),
+        (lambda: call(bias=np.ones((5, 4))), ShapeError, r"bias has shape \(5, 4\)"),
+        (lambda: call(bias=np.ones((3, 5, 5))), ShapeError, "bias is made for .* 3 heads.*4 query heads"),
+        (lambda: call(bias=np.ones((5, 5), bool)), DtypeError, "bias is boolean.*mask="),
+        (lambda: call(sinks=[1.0]), ShapeError, r"sinks has shape \(1,\).*4 query heads"),
+        (lambda: call(softcap=-1.0), ArgumentError, "softcap=-1.0: .* positive number"),
+        (lambda: call(softcap=0), ArgumentError, "softcap=0: .* positive number"),
+        (lambda: call(softcap=float("nan")), ArgumentError, "softcap=nan is not finite"),
+        (lambda: call(softcap="big"), ArgumentError, "softcap='big' is not a number"),
+        (lambda: call(scale=float("inf")), ArgumentError, "scale=inf is not finite"),
+        (lambda: call(scale="x"), ArgumentError, "scale='x' is not a number"),
+        (lambda: call(engine="cuda"), EngineError, "no engine 'cuda': choose auto, reference, numpy"),
+        (lambda: call(engine="native"), EngineError, "'native' cannot .* float64.* These can: auto, ref"),
+        (lambda: call(engine="triton"), EngineError, "'triton' cannot do this call: it runs on cuda"),
+        (lambda: ll.trace(X, X, X, tokens=["a"]), ShapeError, "1 tokens for 5 keys"),
+        (lambda: ll.trace(X, X, X).cell(5, 0), ArgumentError, "no query 5: there are 5"),
+        (lambda: ll.trace(X, X, X).cell(0, 0, head=4), ArgumentError, "no head 4: there are 4"),
+    ],
+)  # fmt: skip
+def test_each_has_its_own(wrong: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words) as caught:
+        wrong()
+    assert isinstance(caught.value, ll.LimelightError)
+    assert isinstance(caught.value, (ValueError, TypeError))
+
+
+def test_a_trace_too_large_to_read() -> None:
+    x = np.zeros((8192, 1))
+    with pytest.raises(ArgumentError, match=r"67,108,864 cells are too many.*heatmap\(\)"):
+        ll.trace(x, x, x)

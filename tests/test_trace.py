@@ -1,0 +1,105 @@
+"""Trace and Cell: every number of every step, and how they read."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import limelight as ll
+from limelight.call import prepare
+from limelight.cell import cell
+from tests.cases import CASES, Case
+
+WORKED = ([[2, 1]], [[2, 1], [1, 0], [0, -1]], [[10, 0], [0, 8], [1, 1]])
+
+
+def test_worked_example_to_six_digits() -> None:
+    trace = ll.trace(*WORKED)
+    assert trace.raw.tolist() == [[5, 2, -1]]
+    np.testing.assert_allclose(trace.scaled, [[3.535534, 1.414214, -0.707107]], atol=5e-7)
+    np.testing.assert_allclose(trace.weights, [[0.881645, 0.105686, 0.012669]], atol=5e-7)
+    np.testing.assert_allclose(trace.output, [[8.829123, 0.858154]], atol=5e-7)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_cells_agree_with_the_tables(case: Case) -> None:
+    arrays, options = case.arrays()
+    trace = ll.trace(*arrays, **options)
+    done = trace.steps
+    rng = np.random.default_rng(5)
+    for _ in range(10):
+        b, h, i, j = (int(rng.integers(n)) for n in done.raw.shape)
+        seen = trace.cell(i, j, head=h, batch=b)
+        for name in ("raw", "scaled", "capped", "biased"):
+            np.testing.assert_allclose(
+                getattr(seen, name), getattr(done, name)[b, h, i, j], err_msg=name
+            )
+        assert seen.allowed == done.allowed[b, h, i, j]
+        assert seen.products.sum() == pytest.approx(seen.raw, rel=1e-9, abs=1e-9)
+        assert seen.weight == pytest.approx(done.weights[b, h, i, j], rel=1e-9, abs=1e-12)
+        if seen.allowed:
+            assert seen.exponential / seen.row_sum == pytest.approx(seen.weight, rel=1e-9)
+        assert seen.contribution == pytest.approx(seen.weight * seen.value)
+        quick = cell(
+            trace.call,
+            i,
+            j,
+            head=h,
+            batch=b,
+            max_logit=done.max_logit[b, h, i],
+            logsumexp=done.logsumexp[b, h, i],
+        )
+        assert quick.weight == pytest.approx(seen.weight, rel=1e-9)
+        assert quick.row_sum == pytest.approx(seen.row_sum, rel=1e-9)
+        assert json.loads(json.dumps(seen.to_dict(), allow_nan=False))["row"] == i
+        assert repr(seen)
+        assert "<table>" in seen._repr_html_()
+    json.dumps(trace.to_dict(), allow_nan=False)
+    assert repr(trace)
+    assert "<table>" in trace._repr_html_()
+
+
+def test_a_cell_reads_as_its_arithmetic() -> None:
+    text = repr(ll.trace(*WORKED, tokens=(["now"], ["a", "b", "c"])).cell(0, 2))
+    assert text.splitlines() == [
+        "query 0 'now' looks at key 2 'c'",
+        "  query      [2, 1]",
+        "  key        [0, −1]",
+        "  products   [0, −1]",
+        "  compare    2·0 + 1·(−1) = −1",
+        "  scale      −1 × 1/√2 = −0.707107",
+        "  normalise  e^(−0.707107 − 3.535534) = 0.014370, with the row's largest logit taken off",
+        "             0.014370 / 1.134243 = 0.012669, divided by the row's sum",
+        "  mix        0.012669 × [1, 1] = [0.012669, 0.012669]",
+    ]
+
+
+def test_hidden_keys_and_sinks_are_named() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 3, 2))
+    trace = ll.trace(x, x, x, mask=ll.Causal(), sinks=[0.0, 1.0], tokens=["a", "b", "c"])
+    text = trace.text(head=1)
+    assert "hidden" in text
+    assert "sink" in text
+    assert "head 1 of 2" in text
+    assert "may not look at this key" in repr(trace.cell(0, 2))
+    assert "no key to look at" in repr(ll.trace([[1.0]], np.ones((0, 1)), np.ones((0, 1))))
+
+
+def test_tokens_are_escaped_in_html() -> None:
+    token = '"><img src=x onerror=alert(1)>'
+    x = np.eye(2)
+    trace = ll.trace(x, x, x, tokens=[token, "b"])
+    for shown in (trace._repr_html_(), trace.cell(0, 0)._repr_html_()):
+        assert "<img" not in shown
+
+
+def test_a_cell_of_a_long_row() -> None:
+    rng = np.random.default_rng(0)
+    query, key = rng.normal(size=(1, 3, 4)), rng.normal(size=(1, 5000, 4))
+    seen = cell(prepare(query, key), 2, 4321)
+    weights = ll.trace(query, key, key).weights
+    assert seen.weight == pytest.approx(weights[0, 2, 4321])
+    assert seen.value is None
