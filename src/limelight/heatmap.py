@@ -7,7 +7,7 @@ A fused pass never holds the weights, but it leaves each row's logsumexp, and wi
 so any weight is one dot product away. What is looked at costs what is looked at, in O(picture + n)
 memory; a logsumexp that is at hand is reused, and without one a single pass over the keys finds it.
 
-Torch tensors may come in, on any device; what comes out is NumPy, since it is there to be looked at.
+Torch tensors may come in, on any device; what comes out is NumPy, there to be looked at.
 """
 
 from __future__ import annotations
@@ -55,10 +55,8 @@ class Heatmap:
 
     def cells(self, row: int, column: int) -> tuple[range, range]:
         """The rows and columns of the matrix that one bin of the picture covers."""
-        return tuple(  # type: ignore[return-value]
-            _bin(at, *span, bins)
-            for at, span, bins in zip((row, column), (self.rows, self.columns), self.shape, strict=True)
-        )
+        height, width = self.shape
+        return _bin(row, *self.rows, height), _bin(column, *self.columns, width)
 
     def head(self, *which: int) -> Heatmap:
         """One head's map, by its index in the leading axes of `values`."""
@@ -68,13 +66,13 @@ class Heatmap:
         """As an SVG picture; see limelight.pictures.heatmap for what can be told."""
         from limelight import pictures
 
-        return pictures.heatmap(self, **how).svg()
+        return str(pictures.heatmap(self, **how).svg())
 
     def png(self, **how: Any) -> bytes:
         """As a PNG picture; see limelight.pictures.heatmap for what can be told."""
         from limelight import pictures
 
-        return pictures.heatmap(self, **how).png()
+        return bytes(pictures.heatmap(self, **how).png())
 
     def __repr__(self) -> str:
         (r0, r1), (c0, c1) = self.rows, self.columns
@@ -133,7 +131,7 @@ def weights(
     call = _call(query, key, mask, bias, scale, softcap, sinks)
     block = weights_of(call, rows=rows, columns=columns, engine=engine,
                        logsumexp=_check_logsumexp(call, logsumexp))
-    return call.restore(block)
+    return _array(call.restore(block))
 
 
 def heatmap(
@@ -191,7 +189,8 @@ def received(
     array([1.214978, 0.439019, 0.346003])
     """
     call = _call(query, key, mask, bias, scale, softcap, sinks)
-    return call.restore(received_of(call, logsumexp=_check_logsumexp(call, logsumexp), engine=engine))
+    own = _check_logsumexp(call, logsumexp)
+    return _array(call.restore(received_of(call, logsumexp=own, engine=engine)))
 
 
 def top(
@@ -230,12 +229,12 @@ def weights_of(
     if cells > MOST_CELLS:
         raise ArgumentError(
             f"{call.batch} × {call.query_heads} heads of {len(at):,} × {len(across):,} weights are "
-            f"{cells * 4 / 2**30:,.1f} GiB: ask for fewer rows and columns, or for a pooled view with "
-            f"heatmap(…, shape=(512, 512))"
+            f"{cells * 4 / 2**30:,.1f} GiB: ask for fewer rows and columns, or for a pooled view "
+            f"with heatmap(…, shape=(512, 512))"
         )
     call, chosen = _on_engine(call, engine)
     statistics = _statistics(call, chosen, int(at.min()), int(at.max()) + 1, logsumexp)
-    return _kernel(chosen, call, "block")(call, statistics, at, across)  # type: ignore[no-any-return]
+    return _array(_kernel(chosen, call, "block")(call, statistics, at, across))
 
 
 def heatmap_of(
@@ -265,8 +264,8 @@ def pooled(
         raise ArgumentError(f"pool={pool!r}: choose 'max', the largest weight of a bin, or 'mean'")
     call, chosen = _on_engine(call, engine)
     statistics = _statistics(call, chosen, int(row_edges[0]), int(row_edges[-1]), logsumexp)
-    values: Array = _kernel(chosen, call, "pool")(call, statistics, row_edges, column_edges, pool)
-    return values
+    kernel = _kernel(chosen, call, "pool")
+    return _array(kernel(call, statistics, row_edges, column_edges, pool))
 
 
 def received_of(call: Call, *, logsumexp: Array | None = None, engine: str = "auto") -> Array:
@@ -275,7 +274,7 @@ def received_of(call: Call, *, logsumexp: Array | None = None, engine: str = "au
     if not call.queries or not call.keys:
         return np.zeros((call.batch, call.query_heads, call.keys), np.float32)
     statistics = _statistics(call, chosen, 0, call.queries, logsumexp)
-    return _kernel(chosen, call, "received")(call, statistics)  # type: ignore[no-any-return]
+    return _array(_kernel(chosen, call, "received")(call, statistics))
 
 
 def top_of(
@@ -290,7 +289,8 @@ def top_of(
         raise ArgumentError("there are no keys, so no row has a strongest one")
     call, chosen = _on_engine(call, engine)
     statistics = _statistics(call, chosen, int(at.min()), int(at.max()) + 1, logsumexp)
-    return Top(*_kernel(chosen, call, "strongest")(call, statistics, at, int(k)), rows=at)
+    best, their_weights = _kernel(chosen, call, "strongest")(call, statistics, at, int(k))
+    return Top(best, their_weights, at)
 
 
 def logsumexp_of(call: Call, *, engine: str = "auto") -> Array:
@@ -299,9 +299,14 @@ def logsumexp_of(call: Call, *, engine: str = "auto") -> Array:
     return _statistics(call, chosen, 0, call.queries, None)
 
 
+def _array(array: Any) -> Array:
+    return np.asarray(array)
+
+
 def _call(
-    query: Any, key: Any, mask: Any, bias: Any, scale: float | None, softcap: float | None, sinks: Any
-) -> Call:
+    query: Any, key: Any, mask: Any, bias: Any, scale: float | None, softcap: float | None,
+    sinks: Any,
+) -> Call:  # fmt: skip
     return prepare(query, key, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks)
 
 
@@ -351,7 +356,7 @@ def _statistics(call: Call, engine: Engine, start: int, stop: int, given: Array 
     if is_torch(found):
         found = found.cpu().numpy()
     if (start, stop) == (0, call.queries):
-        return found  # type: ignore[no-any-return]
+        return _array(found)
     whole = np.full((call.batch, call.query_heads, call.queries), np.nan, found.dtype)
     whole[:, :, start:stop] = found
     return whole
@@ -364,7 +369,8 @@ def _check_logsumexp(call: Call, logsumexp: Any) -> Array | None:
     lead = call.batch_shape if call.headless else (*call.batch_shape, call.query_heads)
     if array.shape != (*lead, call.queries):
         raise ShapeError(f"the logsumexp has shape {array.shape}, but one number a row is "
-                         f"{(*lead, call.queries)}: pass that of the same queries and keys, all rows")
+                         f"{(*lead, call.queries)}: pass that of the same queries and keys, of all "
+                         f"rows")
     return array.reshape(call.batch, call.query_heads, call.queries)
 
 

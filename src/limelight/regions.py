@@ -38,8 +38,8 @@ def span(which: Any, n: int, name: str, of: str) -> tuple[int, int]:
     else:
         start, stop = _ends(which, n, name)
     if not 0 <= start <= n or not 0 <= stop <= n:
-        raise ArgumentError(f"{name}={_show(which)} reaches outside the {n:,} {of}: they are numbered "
-                            f"0 to {n - 1:,}, and the end of a range is at most {n:,}")
+        raise ArgumentError(f"{name}={_show(which)} reaches outside the {n:,} {of}: they are "
+                            f"numbered 0 to {n - 1:,}, and a range ends at {n:,} at most")
     if start >= stop:
         there = f"there are no {of}" if n == 0 else f"ask for at least one of the {n:,} {of}"
         raise ArgumentError(f"{name}={_show(which)} is an empty region: {there}")
@@ -49,8 +49,8 @@ def span(which: Any, n: int, name: str, of: str) -> tuple[int, int]:
 def _ends(which: Any, n: int, name: str) -> tuple[int, int]:
     if isinstance(which, (slice, range)):
         if which.step not in (None, 1):
-            raise ArgumentError(f"{name} has step {which.step}: a region is without gaps; weights() "
-                                f"takes single {name} as a list of numbers")
+            raise ArgumentError(f"{name} has step {which.step}: a region is without gaps; weights()"
+                                f" takes single {name} as a list of numbers")
         pair = which.start, which.stop
     else:
         try:
@@ -70,15 +70,15 @@ def indices(which: Any, n: int, name: str, of: str) -> Index:
     if which is None or isinstance(which, (slice, range, tuple)):
         return np.arange(*span(which, n, name, of))
     chosen = np.atleast_1d(np.asarray(which))
-    if chosen.ndim != 1 or chosen.dtype.kind not in "iu" and chosen.size:
-        raise ArgumentError(f"{name}={_show(which)}: give a slice, a pair (start, stop), or a list of "
-                            f"whole numbers")
+    if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and chosen.size):
+        raise ArgumentError(f"{name}={_show(which)}: give a slice, a pair (start, stop), or a list "
+                            f"of whole numbers")
     if not chosen.size:
         raise ArgumentError(f"{name} is an empty region: ask for at least one of the {n:,} {of}")
     outside = chosen[(chosen < -n) | (chosen >= n)]
     if outside.size:
-        raise ArgumentError(f"{name} {int(outside[0]):,} is outside the {n:,} {of}: they are numbered "
-                            f"0 to {n - 1:,}")
+        raise ArgumentError(f"{name} {int(outside[0]):,} is outside the {n:,} {of}: they are "
+                            f"numbered 0 to {n - 1:,}")
     return np.where(chosen < 0, chosen + n, chosen).astype(np.int64)
 
 
@@ -87,8 +87,8 @@ def picture(shape: Any) -> tuple[int, int]:
     try:
         height, width = (operator.index(side) for side in shape)
     except (TypeError, ValueError):
-        raise ArgumentError(f"shape={_show(shape)}: give the picture's rows and columns as a pair of "
-                            f"whole numbers, such as (256, 256)") from None
+        raise ArgumentError(f"shape={_show(shape)}: give the picture's rows and columns as a pair "
+                            f"of whole numbers, such as (256, 256)") from None
     for side in (height, width):
         if not 1 <= side <= LARGEST_SIDE:
             raise ArgumentError(
@@ -113,7 +113,7 @@ def repeats(cells: int, bins: int) -> Index | None:
 
 
 def one_head(call: Call, head: int, batch: int = 0) -> Call:
-    """The call of one query head of one batch entry: B = Hq = Hk = 1, without head and batch axes."""
+    """The call of one query head of one batch entry, whose results have neither axis."""
     batch = _number(batch, call.batch, "batch", "entries of the batch")
     head = _number(head, call.query_heads, "head", "query heads")
     key_head = head // call.group
@@ -164,7 +164,7 @@ def count(call: Call, row_edges: Index, column_edges: Index) -> Index:
     A row's allowed cells left of an edge c are Σ clip(c, low, high) − low over its intervals, so
     structured masks cost O(rows · Q); a dense mask, or −inf in a bias, is read cell by cell.
     """
-    allowed, rows = call.allowed, int(row_edges[-1] - row_edges[0])
+    allowed = call.allowed
     if allowed.everything and call.bias is None:
         return (np.diff(row_edges)[:, None] * np.diff(column_edges))[None, None]
     bins = len(row_edges) - 1
@@ -178,8 +178,7 @@ def count(call: Call, row_edges: Index, column_edges: Index) -> Index:
             last += 1
         parts.append(_count(call, row_edges[first : last + 1], column_edges))
         first = last
-    counts = np.concatenate(parts, axis=2) if rows else np.zeros((1, 1, 0, 0), np.int64)
-    return counts
+    return np.concatenate(parts, axis=2)
 
 
 def _count(call: Call, row_edges: Index, column_edges: Index) -> Index:
@@ -223,7 +222,8 @@ def _number(which: Any, n: int, name: str, of: str) -> int:
     except TypeError:
         raise ArgumentError(f"{name}={which!r}: give one whole number") from None
     if not -n <= number < n:
-        raise ArgumentError(f"{name}={number} is outside the {n} {of}: they are numbered 0 to {n - 1}")
+        raise ArgumentError(f"{name}={number} is outside the {n} {of}: they are numbered 0 to "
+                            f"{n - 1}")
     return number % n
 
 
