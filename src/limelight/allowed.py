@@ -156,6 +156,8 @@ class Allowed:
 
     def flatten(self, batch: tuple[int, ...], heads: int) -> Allowed:
         """The same with all batch axes in one, checked against the call's: [B|1, H|1, ...]."""
+        if self.spans is None and self.dense is None:
+            return self
         return replace(
             self,
             spans=None if self.spans is None else flatten(self.spans, batch, heads, "mask", tail=3),

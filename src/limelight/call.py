@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from limelight.allowed import Allowed, flatten
 from limelight.arrays import dtype_name, expand, is_torch
 from limelight.errors import ArgumentError, DtypeError, ShapeError
-from limelight.masks import Mask, as_mask
+from limelight.masks import as_mask
 
 FLOATS = ("float64", "float32", "bfloat16", "float16")
 
@@ -80,6 +81,8 @@ class Call:
 
     def restore(self, array: Any) -> Any:
         """[B, Hq, Nq, …] back to the caller's axes."""
+        if len(self.batch_shape) == 1 and not self.headless:
+            return array
         lead = self.batch_shape if self.headless else (*self.batch_shape, self.query_heads)
         return array.reshape((*lead, *array.shape[2:]))
 
@@ -99,6 +102,40 @@ def prepare(
 
     Without a value the call has values of size 0: enough for everything about the weights.
     """
+    if _plain(query, key, value):
+        batch: tuple[int, ...] = (query.shape[0],)
+        headless = False
+    else:
+        query, key, value, batch, headless = _canonical(query, key, value)
+    heads, nq, size = query.shape[1:]
+    nk = key.shape[2]
+    return Call(
+        query,
+        key,
+        value,
+        _everything(nq, nk) if mask is None else _allowed(mask, query, nk, batch),
+        None if bias is None else _check_bias(bias, query, batch, heads, nq, nk),
+        1.0 / math.sqrt(size) if scale is None else _check_scale(scale),
+        None if softcap is None else _check_softcap(softcap),
+        None if sinks is None else _check_sinks(sinks, query, heads),
+        batch,
+        headless,
+    )
+
+
+def _plain(query: Any, key: Any, value: Any) -> bool:
+    """Whether three NumPy arrays are in canonical form as they came: the quick way in."""
+    if not (type(query) is type(key) is type(value) is np.ndarray):
+        return False
+    if not (query.ndim == key.ndim == value.ndim == 4 and query.dtype.char in "fde"):
+        return False
+    (b, hq, _, d), (kb, hk, nk, kd), (vb, hv, nv, _) = query.shape, key.shape, value.shape
+    fits: bool = b == kb == vb and hk == hv and hk > 0 == hq % hk and nk == nv and d == kd and d > 0
+    return fits and query.dtype is key.dtype is value.dtype
+
+
+def _canonical(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any, tuple[int, ...], bool]:
+    """Checked, of one kind and dtype, with four axes; and what the caller's axes were."""
     arrays = _one_kind({"query": query, "key": key, "value": value})
     query, key, value = arrays["query"], arrays["key"], arrays.get("value")
     for name, array in arrays.items():
@@ -111,19 +148,8 @@ def prepare(
     query, key = _with_heads(query), _with_heads(key)
     value = key[..., :0] if value is None else _with_heads(value)
     batch = _check_shapes(query, key, value)
-    heads, nq, nk = int(query.shape[-3]), int(query.shape[-2]), int(key.shape[-2])
-    return Call(
-        query=_four_axes(query, batch),
-        key=_four_axes(key, batch),
-        value=_four_axes(value, batch),
-        allowed=_allowed(as_mask(mask), nq, nk, query).flatten(batch, heads),
-        bias=None if bias is None else _check_bias(bias, query, batch, heads, nq, nk),
-        scale=_check_scale(scale, int(query.shape[-1])),
-        softcap=_check_softcap(softcap),
-        sinks=None if sinks is None else _check_sinks(sinks, query, heads),
-        batch_shape=batch,
-        headless=headless,
-    )
+    query, key, value = (_four_axes(array, batch) for array in (query, key, value))
+    return query, key, value, batch, headless
 
 
 def _one_kind(arrays: dict[str, Any]) -> dict[str, Any]:
@@ -211,15 +237,28 @@ def _four_axes(array: Any, batch: tuple[int, ...]) -> Any:
     return array if len(batch) == 1 else array.reshape((math.prod(batch), *tail))
 
 
-def _allowed(mask: Mask | None, nq: int, nk: int, query: Any) -> Allowed:
-    allowed = Allowed(nq, nk) if mask is None else mask.allowed(nq, nk)
-    if is_torch(allowed.dense) != is_torch(query) and allowed.dense is not None:
+@lru_cache(maxsize=256)
+def _everything(nq: int, nk: int) -> Allowed:
+    return Allowed(nq, nk)
+
+
+def _allowed(mask: Any, query: Any, nk: int, batch: tuple[int, ...]) -> Allowed:
+    heads, nq = query.shape[1:3]
+    allowed = as_mask(mask).allowed(nq, nk)
+    return _beside_query(allowed, query).flatten(batch, heads)
+
+
+def _beside_query(allowed: Allowed, query: Any) -> Allowed:
+    """With its dense part, if any, of the query's kind and on its device."""
+    if allowed.dense is None:
+        return allowed
+    if is_torch(allowed.dense) != is_torch(query):
         if not is_torch(query):
             raise DtypeError("the mask is a torch tensor but the query is not: pass mask.numpy()")
         torch = sys.modules["torch"]
         dense = torch.as_tensor(np.array(allowed.dense), device=query.device)
-        return Allowed(nq, nk, allowed.band, allowed.spans, dense)
-    if allowed.dense is not None and is_torch(query) and allowed.dense.device != query.device:
+        return replace(allowed, dense=dense)
+    if is_torch(query) and allowed.dense.device != query.device:
         raise DtypeError(
             f"the mask is on {allowed.dense.device} and the query on {query.device}: "
             f"move it with mask.to(query.device)"
@@ -279,15 +318,11 @@ def _number(value: Any, name: str, meaning: str) -> float:
     return number
 
 
-def _check_scale(scale: float | None, head_size: int) -> float:
-    if scale is None:
-        return 1.0 / math.sqrt(head_size)
+def _check_scale(scale: float) -> float:
     return _number(scale, "scale", "it multiplies the dot products; None means 1/√D, 1.0 none")
 
 
-def _check_softcap(softcap: float | None) -> float | None:
-    if softcap is None:
-        return None
+def _check_softcap(softcap: float) -> float:
     meaning = "it bounds the logits to ±softcap and must be a positive number; None means no cap"
     number = _number(softcap, "softcap", meaning)
     if number <= 0:

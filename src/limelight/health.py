@@ -49,10 +49,8 @@ class Health:
     @classmethod
     def of(cls, call: Call, state: State) -> Health:
         """From an engine's state, in the caller's shapes."""
-        rows = (call.batch, call.query_heads, call.queries)
-        keys = expand(_count(call), rows)
-        measured = (state.max_logit, state.logsumexp, state.entropy, keys)
-        return cls(*(call.restore(field) for field in measured))
+        measured = state.max_logit, state.logsumexp, state.entropy, _count(call)
+        return cls(*(call.restore(figure) for figure in measured))
 
     @property
     def max_prob(self) -> Any:
@@ -224,12 +222,15 @@ HEADINGS = ("head", "rows", "max logit", "max p", "gradient", "entropy", "spread
 
 
 def _count(call: Call) -> Any:
-    """How many keys each row may attend to, [B|1, Hq|1, Nq], as the call's kind of array."""
+    """How many keys each row may attend to, [B, Hq, Nq], as the call's kind of array."""
+    rows = call.query.shape[:3]
     if is_torch(call.query):
         from limelight.torch.functional import count_keys
 
-        return count_keys(call)
-    return call.allowed.count(call.bias)
+        return expand(count_keys(call), rows)
+    if call.allowed.everything and call.bias is None:
+        return np.full(rows, call.keys, np.int64)
+    return expand(call.allowed.count(call.bias), rows)
 
 
 def _by_head(array: NDArray[Any]) -> NDArray[Any]:

@@ -99,16 +99,16 @@ class Mask:
         return f"{self.expression}\n{self.draw()}"
 
     def __and__(self, other: Any) -> Mask:
-        return Both(self, _operand(other))
+        return Both(self, as_mask(other))
 
     def __or__(self, other: Any) -> Mask:
-        return Either(self, _operand(other))
+        return Either(self, as_mask(other))
 
     def __rand__(self, other: Any) -> Mask:
-        return Both(_operand(other), self)
+        return Both(as_mask(other), self)
 
     def __ror__(self, other: Any) -> Mask:
-        return Either(_operand(other), self)
+        return Either(as_mask(other), self)
 
     def __invert__(self) -> Mask:
         return Not(self)
@@ -458,12 +458,8 @@ class Not(Mask):
         return self.mask._size()
 
 
-def as_mask(mask: Any) -> Mask | None:
-    """None, a mask, or anything boolean that can be one."""
-    return mask if mask is None or isinstance(mask, Mask) else _operand(mask)
-
-
-def _operand(mask: Any) -> Mask:
+def as_mask(mask: Any) -> Mask:
+    """A mask, or anything boolean that can be one."""
     if isinstance(mask, Mask):
         return mask
     if isinstance(mask, str):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from limelight.call import Call
@@ -32,21 +32,30 @@ class Engine:
     memory: str
     takes_tensors: bool  # torch tensors as they are; the others are handed NumPy views
 
-    @property
+    @cached_property
     def module(self) -> Any:
         return importlib.import_module(f"limelight.engines.{self.name}")
 
     def missing(self) -> str | None:
         """Why it cannot run on this machine, or None."""
-        return _missing(self.name)
+        return self._missing
+
+    @cached_property
+    def _missing(self) -> str | None:
+        answer: str | None = self.module.missing()
+        return answer
+
+    def refuses(self, device: str, dtype: str) -> str | None:
+        """Why it takes no arrays of this kind, or None."""
+        if device not in self.devices:
+            return f"it runs on {' or '.join(self.devices)}, and the arrays are on {device}"
+        if dtype not in self.dtypes:
+            return f"it takes {', '.join(self.dtypes)}, and the arrays are {dtype}"
+        return self.missing()
 
     def cannot(self, call: Call) -> str | None:
         """Why it cannot do this call, or None."""
-        if call.device not in self.devices:
-            return f"it runs on {' or '.join(self.devices)}, and the arrays are on {call.device}"
-        if call.dtype not in self.dtypes:
-            return f"it takes {', '.join(self.dtypes)}, and the arrays are {call.dtype}"
-        reason = self.missing()
+        reason = self.refuses(call.device, call.dtype)
         if reason is not None:
             return reason
         answer: str | None = self.module.cannot(call)
@@ -59,12 +68,25 @@ ALL_FLOATS = ("float64", "float32", "bfloat16", "float16")
 ENGINES = (
     Engine("reference", "the definition, in float64", ("cpu",), ALL_FLOATS, "O(n²)", False),
     Engine("numpy", "tiles over BLAS, no compiler needed", ("cpu",), ALL_FLOATS, "O(n)", False),
-    Engine("native", "C++ with SIMD, fused", ("cpu",), ("float32", "bfloat16", "float16"), "O(n)",
-           True),
-    Engine("triton", "portable GPU kernels", ("cuda",), ("float32", "bfloat16", "float16"), "O(n)",
-           True),
-    Engine("hopper", "Gluon kernels for H100 and H200", ("cuda",), ("bfloat16", "float16"), "O(n)",
-           True),
+    Engine(
+        "native", "C++ with SIMD, fused", ("cpu",), ("float32", "bfloat16", "float16"), "O(n)", True
+    ),
+    Engine(
+        "triton",
+        "portable GPU kernels",
+        ("cuda",),
+        ("float32", "bfloat16", "float16"),
+        "O(n)",
+        True,
+    ),
+    Engine(
+        "hopper",
+        "Gluon kernels for H100 and H200",
+        ("cuda",),
+        ("bfloat16", "float16"),
+        "O(n)",
+        True,
+    ),
 )
 
 
@@ -79,13 +101,11 @@ def find(name: str) -> Engine:
 def choose(call: Call, name: str = "auto") -> Engine:
     """The engine asked for, or for "auto" the fastest that can; an error says why none can."""
     if name == "auto":
-        reasons = []
-        for engine in reversed(ENGINES):
-            reason = engine.cannot(call)
-            if reason is None:
+        for engine in _candidates(call.device, call.dtype):
+            if engine.module.cannot(call) is None:
                 return engine
-            reasons.append(f"{engine.name}: {reason}")
-        raise EngineError("no engine can do this call. " + "; ".join(reasons))
+        reasons = "; ".join(f"{engine.name}: {engine.cannot(call)}" for engine in ENGINES)
+        raise EngineError(f"no engine can do this call. {reasons}")
     engine = find(name)
     reason = engine.cannot(call)
     if reason is None:
@@ -135,6 +155,6 @@ def engines() -> Table:
 
 
 @cache
-def _missing(name: str) -> str | None:
-    answer: str | None = find(name).module.missing()
-    return answer
+def _candidates(device: str, dtype: str) -> tuple[Engine, ...]:
+    """The engines that take such arrays on this machine, fastest first."""
+    return tuple(engine for engine in reversed(ENGINES) if engine.refuses(device, dtype) is None)
