@@ -1,8 +1,9 @@
-"""The calculation as people do it on paper: each step rounded, and the rounded numbers carried on.
+"""The calculation as it stands on paper: every number written with a few digits.
 
 The exact weights of the worked example are 0.881645, 0.105686, 0.012669, and its output is
-[8.83, 0.86]. Whoever rounds the weights to 0.88, 0.11, 0.01 first gets 0.88·10 + 0.01·1 = 8.81 and
-0.11·8 + 0.01·1 = 0.89. Neither is a slip; only the first is the answer.
+[8.83, 0.86]. Whoever writes the weights down as 0.88, 0.11, 0.01 and mixes with those gets
+0.88·10 + 0.01·1 = 8.81 and 0.11·8 + 0.01·1 = 0.89. Neither is a slip; only the first is the answer.
+Some carry the rounded scores into the softmax too; here that gives 0.88, 0.10, 0.01.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MOST_DIGITS = 12  # beyond, rounding is float64's own
 
 @dataclass(frozen=True, eq=False)
 class ByHand:
-    """What each step gives when the one before it was rounded; shapes as in the trace."""
+    """What each step gives on paper; shapes as in the trace."""
 
     digits: int
     raw: Any
@@ -36,31 +37,37 @@ class ByHand:
         return {"digits": self.digits, **{name: jsonable(getattr(self, name)) for name in steps}}
 
 
-def by_hand(found: Trace, digits: int = 2) -> ByHand:
-    """The trace's calculation again, rounding after every step.
+def by_hand(found: Trace, digits: int = 2, *, carry_scores: bool = False) -> ByHand:
+    """The trace's numbers rounded, and its output mixed from the weights as rounded.
+
+    With `carry_scores` the softmax, too, reads the rounded scores.
 
     >>> from limelight.trace import trace
     >>> worked = trace([[2, 1]], [[2, 1], [1, 0], [0, -1]], [[10, 0], [0, 8], [1, 1]])
     >>> by_hand(worked).weights, by_hand(worked).output
     (array([[0.88, 0.11, 0.01]]), array([[8.81, 0.89]]))
+    >>> by_hand(worked, carry_scores=True).weights
+    array([[0.88, 0.1 , 0.01]])
     """
     if digits not in range(MOST_DIGITS + 1):
         raise ArgumentError(f"digits={digits!r}: give a whole number from 0 to {MOST_DIGITS}")
     call, exact = found.call, found.steps
     with np.errstate(all="ignore"):  # what is not finite stays so
-        raw = rounded(exact.raw, digits)
-        scaled = rounded(call.scale * raw, digits)
-        capped = scaled
-        if call.softcap is not None:
-            capped = rounded(call.softcap * np.tanh(scaled / call.softcap), digits)
-        biased = capped if call.bias is None else rounded(capped + np.asarray(call.bias), digits)
-        logits = np.where(exact.allowed, biased, -np.inf)
-        weights = rounded(_softmax(logits, call.sinks), digits)
-        value = np.asarray(call.value, np.float64)
-        value = np.repeat(value, call.group, axis=1) if call.group > 1 else value
-        mixed = np.where(exact.allowed, weights, 0.0) @ value
+        logits = rounded(exact.logits, digits)
+        weights = exact.weights
+        if carry_scores:
+            weights = _softmax(logits, call.sinks)
+        weights = rounded(weights, digits)
+        value = np.repeat(np.asarray(call.value, np.float64), call.group, axis=1)
+        mixed = np.where(exact.allowed, weights, 0.0) @ np.nan_to_num(value)
         output = rounded(np.where(np.isfinite(exact.output), mixed, exact.output), digits)
-    tables = (raw, scaled, logits, weights, output)
+        tables = (
+            rounded(exact.raw, digits),
+            rounded(exact.scaled, digits),
+            logits,
+            weights,
+            output,
+        )
     return ByHand(digits, *(call.restore(table) for table in tables))
 
 

@@ -20,7 +20,9 @@ LazyGroup.table = {
     "saturate": Command("See what d_k does to a softmax, and what scaling does about it.", LEARN),
     "exercise": Command("Compute an attention by hand and have every step checked.", LEARN),
     "mask": Command("Draw a mask: which keys each query may attend to.", LEARN),
-    "studio": Command("Open the studio: learn attention by touching it, then read a real model.", LOOK),
+    "studio": Command(
+        "Open the studio: learn attention by touching it, then read a real model.", LOOK
+    ),
     "engines": Command("List the engines, and why one is missing on this machine.", RUN),
 }
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 
 from limelight.errors import ArgumentError
@@ -21,17 +23,63 @@ def console() -> Console:
     return Console(highlight=False)
 
 
-def table(*headings: str, title: str | None = None) -> Table:
+def table(*headings: str) -> Table:
     """An empty table in the house look: no frame, one rule under the headings."""
-    view = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    view = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1))
     for heading in headings:
         view.add_column(heading)
     return view
 
 
+def show(out: Console, view: Table) -> None:
+    """Print a table, set in a little, with a line of air under it."""
+    out.print(Padding(view, (0, 0, 1, 3), expand=False))
+
+
+def right(view: Table, *columns: int) -> Table:
+    """The same table with those columns flush right, for numbers."""
+    for column in columns:
+        view.columns[column].justify = "right"
+    return view
+
+
+def bar(share: float, width: int = 20) -> str:
+    """A share of 1 as a bar, to an eighth of a character; readable without colour.
+
+    >>> bar(0.5, 4), bar(0.01, 4), bar(0.0, 4)
+    ('██', '▏', '')
+    """
+    if not 0 < share <= 1:
+        return ""
+    eighths = max(1, round(share * width * 8))
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def column(values: Iterable[float]) -> list[str]:
+    """Numbers for one column: all whole, or all to six digits so that the points line up."""
+    from limelight.numbers import number
+
+    numbers = [float(value) for value in values]
+    if all(math.isfinite(x) and x == round(x) for x in numbers):
+        return [number(x) for x in numbers]
+    written = [number(x) for x in numbers]
+    return [f"{text}.000000" if text.lstrip("−").isdigit() else text for text in written]
+
+
 def print_json(data: Any) -> None:
     """Strict JSON on stdout: what is not a finite number becomes null."""
-    typer.echo(json.dumps(plain(data), indent=2, ensure_ascii=False, allow_nan=False))
+    typer.echo(_written(plain(data), ""))
+
+
+def _written(data: Any, margin: str) -> str:
+    """Indented, but a list of plain numbers stays on one line."""
+    inner = margin + "  "
+    if isinstance(data, dict) and data:
+        items = (f"{inner}{json.dumps(key)}: {_written(item, inner)}" for key, item in data.items())
+        return "{\n" + ",\n".join(items) + f"\n{margin}}}"
+    if isinstance(data, list) and any(isinstance(item, (dict, list)) for item in data):
+        return "[\n" + ",\n".join(inner + _written(item, inner) for item in data) + f"\n{margin}]"
+    return json.dumps(data, ensure_ascii=False, allow_nan=False)
 
 
 def plain(data: Any) -> Any:

@@ -53,12 +53,21 @@ class LazyGroup(TyperGroup):
             ctx.fail(f"there is no command {args[0]!r}: choose {', '.join(self.table)}")
         return super().resolve_command(ctx, args)
 
-    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
+    def main(
+        self,
+        args: Any = None,
+        prog_name: Any = None,
+        complete_var: Any = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
         """Run; a domain error or a wrong option is one line on stderr and exit code 2."""
+        others = (prog_name, complete_var, False, windows_expand_args)
         if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **kwargs)
+            return super().main(args, *others, **extra)
         try:
-            result = super().main(*args, standalone_mode=False, **kwargs)
+            result = super().main(args, *others, **extra)
             sys.stdout.flush()
         except LimelightError as error:
             fail(str(error))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from limelight.cli._edge import JsonOption, console, print_json, table
+from limelight.cli._edge import JsonOption, console, print_json, show, table
 
 
 def engines(
@@ -27,7 +27,9 @@ def engines(
             ", ".join(row["devices"]), row["memory"], ", ".join(row["dtypes"]), row["summary"],
         )  # fmt: skip
     out = console()
-    out.print(view)
+    show(out, view)
     for row in found:
         if row["missing"]:
-            out.print(f"[bold]{row['engine']}[/] is missing here: {row['missing']}", highlight=False)
+            out.print(
+                f"[bold]{row['engine']}[/] is missing here: {row['missing']}", highlight=False
+            )

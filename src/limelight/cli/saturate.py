@@ -1,0 +1,120 @@
+"""limelight saturate: what d_k does to a softmax, measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from limelight.cli._edge import (
+    JsonOption,
+    bar,
+    column,
+    console,
+    print_json,
+    right,
+    show,
+    table,
+    vector,
+)
+from limelight.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from limelight.saturation import Curve, Row
+
+FIGURES = ("max_prob", "gradient", "spread", "entropy", "effective_keys")
+
+
+def saturate(
+    d_k: Annotated[
+        str | None, typer.Option("--d-k", help="The size of the keys, or several as 4,64,1024.")
+    ] = None,
+    scores: Annotated[
+        str | None, typer.Option(help="Raw scores to compare, as 15,12,9; takes one --d-k.")
+    ] = None,
+    keys: Annotated[int, typer.Option(help="How many keys the query meets.", min=1)] = 8,
+    draws: Annotated[int, typer.Option(help="Over how many draws to average.", min=1)] = 2000,
+    seed: Annotated[int, typer.Option(help="Which random numbers.", min=0)] = 0,
+    json: JsonOption = False,
+) -> None:
+    """See what d_k does to a softmax, and what scaling does about it.
+
+    Without --scores it draws queries and keys with standard normal entries: with one --d-k it shows
+    a draw as it is and scaled, and the means; with several, the means at each.
+    """
+    from limelight import saturation
+
+    sizes = [_size(part) for part in d_k.split(",")] if d_k else []
+    out = console()
+    if scores is not None:
+        if len(sizes) != 1:
+            raise ArgumentError("--scores needs one --d-k: the size of the keys they came from")
+        compared = saturation.compare(vector(scores, "--scores"), sizes[0])
+        if json:
+            print_json(compared.to_dict())
+            return
+        out.print(f"[bold]The same scores, as they are and divided by √{sizes[0]}[/]\n")
+        _side_by_side(out, compared.unscaled, compared.scaled, sizes[0])
+        return
+    curve = saturation.curve(sizes or saturation.SIZES, keys=keys, draws=draws, seed=seed)
+    if len(sizes) != 1:
+        if json:
+            print_json(curve.to_dict())
+        else:
+            _table(out, curve)
+        return
+    pair = [saturation.draw(sizes[0], keys=keys, scaled=on, seed=seed) for on in (False, True)]
+    if json:
+        means = {"unscaled": curve.unscaled[0].to_dict(), "scaled": curve.scaled[0].to_dict()}
+        print_json({"unscaled": pair[0].to_dict(), "scaled": pair[1].to_dict(), "mean": means})
+        return
+    out.print(f"[bold]One query and {keys} keys with {sizes[0]} standard normal numbers each[/]\n")
+    _side_by_side(out, pair[0].row, pair[1].row, sizes[0])
+    _table(out, curve)
+
+
+def _side_by_side(out: Console, plain: Row, scaled: Row, d_k: int) -> None:
+    """Two softmaxes over the same keys, one under the other, and their figures beside each other."""
+    titles = ("Not scaled", f"Divided by √{d_k}")
+    for title, row in zip(titles, (plain, scaled), strict=True):
+        out.print(f"   [bold]{title}[/]")
+        view = table("", "score", "weight", "")
+        for j, (score, weight) in enumerate(zip(column(row.scores), row.weights, strict=True)):
+            view.add_row(f"key {j}", score, f"{weight:.6f}", bar(weight, 40))
+        show(out, right(view, 1, 2))
+    view = table("", *titles)
+    for name in FIGURES:
+        pair = (f"{getattr(row, name):.4f}" for row in (plain, scaled))
+        view.add_row(name.replace("_", " "), *pair)
+    view.add_row("verdict", plain.verdict or "–", scaled.verdict or "–")
+    show(out, right(view, 1, 2))
+
+
+def _table(out: Console, curve: Curve) -> None:
+    """Means over d_k, in two halves that fit in 80 columns."""
+    first = curve.unscaled[0]
+    out.print(f"[bold]Means over {first.draws:,} draws of one query and {first.keys} keys[/]\n")
+    for title, means in (("Not scaled", curve.unscaled), ("Divided by √d_k", curve.scaled)):
+        out.print(f"   [bold]{title}[/]")
+        view = table("d_k", "score ±", "max prob", "", "gradient", "spread", "saturated")
+        for mean in means:
+            view.add_row(
+                str(mean.d_k), f"{mean.score_deviation:.2f}", f"{mean.max_prob:.3f}",
+                bar(mean.max_prob, 12), f"{mean.gradient:.3f}", f"{mean.spread:.3f}",
+                f"{mean.saturated:.1%}".replace("%", " %"),
+            )  # fmt: skip
+        show(out, right(view, 0, 1, 2, 4, 5, 6))
+    out.print(
+        "score ±: standard deviation of the scores. max prob: the largest weight p. gradient: p·(1−p). spread: entropy / ln(keys). "
+        "saturated: draws with p ≥ 0.95.",
+        style="dim",
+    )
+
+
+def _size(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ArgumentError(f"--d-k: {text.strip()!r} is not a whole number") from None
