@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,12 @@ def namespace(array: Any) -> Any:
 
 
 def dtype_name(array: Any) -> str:
-    return str(array.dtype).removeprefix("torch.")
+    return _name(array.dtype)
+
+
+@cache
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def expand(array: Any, shape: tuple[int, ...]) -> Any:
