@@ -26,6 +26,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.studio import samples
+
 CHROMIUM = os.environ.get("LIMELIGHT_CHROMIUM", "/usr/bin/chromium")
 START_SECONDS = 30
 
@@ -140,6 +142,7 @@ def stop(running: Running) -> None:
 def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One studio for all tests that only look at it."""
     folder = tmp_path_factory.mktemp("folder")
+    samples.fill(folder)
     running = start(folder, tmp_path_factory.mktemp("log") / "studio.log")
     yield running
     stop(running)

@@ -17,17 +17,25 @@ from limelight.errors import ArgumentError
 def studio(
     folder: Annotated[
         list[Path] | None,
-        typer.Option(help="A folder whose captures, models and training logs may be opened; "
-                          "may be given several times.", show_default=False),
+        typer.Option(
+            help="A folder whose captures, models and training logs may be opened; "
+            "may be given several times.",
+            show_default=False,
+        ),
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; the next free one if busy, 0 for any.",
-                                      min=0, max=65535)] = 8765,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+    port: Annotated[
+        int, typer.Option(help="The port; the next free one if busy, 0 for any.", min=0, max=65535)
+    ] = 8765,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Only print the address.")
+    ] = False,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="Another exact Host it answers to, as NAME:PORT, for a forwarded port.",
-                     show_default=False),
+        typer.Option(
+            help="Another exact Host it answers to, as NAME:PORT, for a forwarded port.",
+            show_default=False,
+        ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="A line for each request.")] = False,
     json: JsonOption = False,
@@ -55,7 +63,7 @@ def studio(
             say(f"limelight studio: {address.url(keys.token)}")
             say("Ctrl-C ends it.")
         if host not in ("127.0.0.1", "localhost", "::1"):
-            say(f"It listens on {host}: whoever can reach this machine and has the address can use it.")
+            say(f"It listens on {host}: whoever reaches this machine with that address can use it.")
         if not no_browser and _has_screen():
             webbrowser.open(address.url(keys.ticket))
 

@@ -77,7 +77,8 @@ async def _too_large(_: Request, error: Exception) -> Response:
 
 
 async def _busy(_: Request, __: Exception) -> Response:
-    return problem(503, "too many requests are waiting: try again in a moment", **{"Retry-After": "1"})
+    again = {"Retry-After": "1"}
+    return problem(503, "too many requests are waiting: try again in a moment", **again)
 
 
 async def _gone(_: Request, __: Exception) -> Response:

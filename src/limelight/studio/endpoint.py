@@ -1,4 +1,4 @@
-"""Endpoint: one row of the API. Routes, checking, threads and description all read this one table."""
+"""Endpoint: one row of the API. Routes, checking, threads and description all read it."""
 
 from __future__ import annotations
 
@@ -60,12 +60,11 @@ class Endpoint:
                 asked = decoder.decode(await request.body())
             else:
                 asked = read_query(request, self.asked)
-            made = await studio.work.run(
+            return await studio.work.run(
                 lambda cancel: respond(self.function(studio, asked, cancel)),
                 request.receive,
                 self.lane,
             )
-            return made
 
         return Route(self.path, handle, methods=[self.method], name=self.function.__name__)
 

@@ -73,7 +73,7 @@ def check(listed: Listed, most: int) -> Path:
     if not real.is_relative_to(listed.folder) or not stat.S_ISREG(seen.st_mode):
         raise NotFound(f"{listed.id}: the file is not inside the folder it was listed from")
     if seen.st_size > most:
-        raise FileError(f"{listed.id} holds {seen.st_size:,} bytes: the studio opens up to {most:,}")
+        raise FileError(f"{listed.id}: {seen.st_size:,} bytes, and the studio opens up to {most:,}")
     return real
 
 

@@ -16,6 +16,8 @@ no CORS: a preflight is answered with 405 and without a single Access-Control he
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode
@@ -112,7 +114,7 @@ class Guard:
         """What is wrong with where the request comes from, or with its size."""
         hosts = headers.getlist("host")
         if len(hosts) != 1 or hosts[0] not in self.hosts:
-            return Refusal(421, "this is not a name this server answers to: use the printed address")
+            return Refusal(421, "this server has no such name: use the address it printed")
         size = sum(len(name) + len(value) for name, value in scope["headers"])
         if size > self.limits.header_bytes:
             return Refusal(431, f"the headers are longer than {self.limits.header_bytes} bytes")
@@ -241,18 +243,12 @@ def _names(host: str) -> set[str]:
 
 def _own_names() -> set[str]:
     """This machine's name and addresses, for a server bound to all of them."""
-    import socket
-
     name = socket.gethostname()
     found: set[str] = {name.lower()}
-    try:
+    with contextlib.suppress(OSError):
         found |= {str(entry[4][0]).partition("%")[0] for entry in socket.getaddrinfo(name, None)}
-    except OSError:
-        pass
     return found
 
 
 def _bracketed(name: str) -> str:
     return f"[{name}]" if ":" in name else name
-
-

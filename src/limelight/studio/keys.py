@@ -1,9 +1,9 @@
 """Keys: who may talk to this studio. Three random secrets a start, compared in constant time.
 
-    token   in the address printed at start; exchanged for the cookie and then out of the address
-    ticket  in the address handed to the browser on start, good for one exchange: a command line
-            can be read by other people on the machine, and a used ticket is worth nothing
-    cookie  what the browser holds afterwards: HttpOnly, SameSite=Strict, gone with the browser
+token   in the address printed at start; exchanged for the cookie and then out of the address
+ticket  in the address handed to the browser on start, good for one exchange: a command line
+        can be read by other people on the machine, and a used ticket is worth nothing
+cookie  what the browser holds afterwards: HttpOnly, SameSite=Strict, gone with the browser
 """
 
 from __future__ import annotations

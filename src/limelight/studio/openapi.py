@@ -67,7 +67,8 @@ def _operation(
     }
     schema = found[repr(endpoint.asked)]
     if endpoint.method == "POST":
-        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        body = {"application/json": {"schema": schema}}
+        made["requestBody"] = {"required": True, "content": body}
         return made
     fields = components[schema["$ref"].rpartition("/")[2]]
     in_path = set(re.findall(r"{(\w+)", endpoint.path))

@@ -21,9 +21,8 @@ def static_folder() -> Path:
 class Assets(StaticFiles):
     """Files whose names hold their content's hash: the browser may keep them."""
 
-    def file_response(self, full_path: str, stat_result: object, scope: Scope,
-                      status_code: int = 200) -> Response:  # fmt: skip
-        response = super().file_response(full_path, stat_result, scope, status_code)  # type: ignore[arg-type]
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
         response.headers["Cache-Control"] = FOREVER
         return response
 

@@ -48,7 +48,8 @@ def bind(host: str, port: int, say: Callable[[str], None]) -> Address:
         except OSError as error:
             if error.errno in (errno.EADDRINUSE, errno.EACCES) and candidate + 1 < last:
                 continue
-            raise ArgumentError(f"cannot listen on {host} port {candidate}: {error.strerror}") from None
+            why = f"cannot listen on {host} port {candidate}: {error.strerror}"
+            raise ArgumentError(why) from None
         taken = bound.getsockname()[1]
         if port and taken != port:
             say(f"port {port} is busy: using {taken}")

@@ -2,30 +2,73 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from limelight.capture import Capture, Site
 from limelight.errors import LimelightError
 from limelight.studio.answers import NotFound
 from limelight.studio.folders import Folders, Listed, check
 from limelight.studio.limits import Limits
 
-CAPTURES = ".safetensors"
+ENDING = ".safetensors"
+HEADS_KEPT = 256
 Origin = Literal["shipped", "folder", "made"]
+Kept = TypeVar("Kept")
+Facts = TypeVar("Facts")
 
 
-@dataclass(frozen=True, eq=False)
 class Book:
-    """One capture on the shelf: where it is from, and the capture itself."""
+    """One open capture, and what is worth keeping of it: single heads with their row statistics."""
 
-    id: str
-    origin: Origin
-    capture: Any
-    kept: dict[Any, Any] = field(default_factory=dict)  # what views keep of it: pyramids, labels
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, name: str, origin: Origin, capture: Capture) -> None:
+        self.id = name
+        self.origin = origin
+        self.capture = capture
+        self._kept: OrderedDict[Any, Any] = OrderedDict()
+        self._locks: dict[Any, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def site(self, index: int) -> Site:
+        sites = self.capture.sites
+        if not 0 <= index < len(sites):
+            raise NotFound(f"there is no site {index} in {self.id}: it has {len(sites)}, from 0 on")
+        return sites[index]
+
+    def head(self, index: int, head: int, batch: int) -> Site:
+        """One head of one batch entry as a site of its own, its row statistics at hand."""
+        site = self.site(index)
+        for name, given, there in (("head", head, site.heads), ("batch entry", batch, site.batch)):
+            if not 0 <= given < there:
+                raise NotFound(f"there is no {name} {given} at {site.name}: there are {there}")
+
+        def one() -> Site:
+            found = site.one(head, batch)
+            found.statistics  # noqa: B018 (computed once and cached in it)
+            return found
+
+        return self.keep(("head", index, head, batch), one)
+
+    def keep(self, key: Any, make: Callable[[], Kept]) -> Kept:
+        """What `make` gave the first time; two requests at once make it once."""
+        with self._lock:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            with self._lock:
+                if key in self._kept:
+                    self._kept.move_to_end(key)
+                    return self._kept[key]  # type: ignore[no-any-return]
+            made = make()
+            with self._lock:
+                self._kept[key] = made
+                while len(self._kept) > HEADS_KEPT:
+                    old, _ = self._kept.popitem(last=False)
+                    self._locks.pop(old, None)
+            return made
 
 
 class Shelf:
@@ -34,19 +77,28 @@ class Shelf:
     def __init__(self, folders: Folders, limits: Limits) -> None:
         self._folders = folders
         self._limits = limits
-        self._open: OrderedDict[tuple[str, int, int], Book] = OrderedDict()
+        self._open: OrderedDict[tuple[Path, int, int], Book] = OrderedDict()
+        self._facts: dict[tuple[Path, int, int], Any] = {}
         self._made: dict[str, Book] = {}
         self._lock = threading.Lock()
 
-    def books(self) -> list[Book]:
-        """Every capture that opens; a safetensors file that holds none is left out."""
+    def facts(self, read: Callable[[Book], Facts]) -> list[Facts]:
+        """`read` of every capture; a safetensors file that holds none is left out.
+
+        Each file is read once and then only when it changes; nothing is kept open for it.
+        """
         found = []
         for listed, origin in self._listed().values():
-            try:
-                found.append(self._opened(listed, origin))
-            except LimelightError:
-                continue
-        return [*found, *self._made.values()]
+            key = _version(listed)
+            if key not in self._facts:
+                try:
+                    capture = Capture.open(check(listed, self._limits.file_bytes), verify=False)
+                    self._facts[key] = read(Book(listed.id.removesuffix(ENDING), origin, capture))
+                except LimelightError:
+                    self._facts[key] = None
+            if self._facts[key] is not None:
+                found.append(self._facts[key])
+        return [*found, *(read(book) for book in self._made.values())]
 
     def book(self, name: str) -> Book:
         """The capture of that id."""
@@ -57,11 +109,12 @@ class Shelf:
             raise NotFound(f"there is no capture {name!r}: /api/captures lists those that are here")
         return self._opened(*found)
 
-    def add(self, name: str, capture: Any) -> Book:
-        """A capture made in this session, kept until the studio ends."""
+    def add(self, name: str, capture: Capture) -> Book:
+        """A capture made in this session, kept until newer ones push it out."""
+        taken = self._listed()
         with self._lock:
-            taken = {*self._made, *self._listed()}
-            free = next(f"{name}{tail}" for tail in _tails() if f"{name}{tail}" not in taken)
+            names = itertools.chain([name], (f"{name}-{n}" for n in itertools.count(2)))
+            free = next(n for n in names if n not in taken and n not in self._made)
             book = self._made[free] = Book(free, "made", capture)
             while len(self._made) > self._limits.made_captures:
                 self._made.pop(next(iter(self._made)))
@@ -73,25 +126,23 @@ class Shelf:
             seen = path.stat()
             listed = Listed(name, path, path.parent.resolve(), seen.st_size, seen.st_mtime_ns)
             found[name] = (listed, "shipped")
-        for listed in self._folders.find(CAPTURES).values():
-            found.setdefault(listed.id.removesuffix(CAPTURES), (listed, "folder"))
+        for listed in self._folders.find(ENDING).values():
+            found.setdefault(listed.id.removesuffix(ENDING), (listed, "folder"))
         return found
 
     def _opened(self, listed: Listed, origin: Origin) -> Book:
-        from limelight.capture import Capture
-
-        key = (listed.id, listed.size, listed.changed)
+        key = _version(listed)
         with self._lock:
             if key in self._open:
                 self._open.move_to_end(key)
                 return self._open[key]
         capture = Capture.open(check(listed, self._limits.file_bytes))
-        book = Book(listed.id.removesuffix(CAPTURES), origin, capture)
         with self._lock:
-            self._open[key] = book
+            book = Book(listed.id.removesuffix(ENDING), origin, capture)
+            book = self._open.setdefault(key, book)
             while len(self._open) > self._limits.open_captures:
                 self._open.popitem(last=False)
-        return book
+            return book
 
 
 def shipped() -> dict[str, Path]:
@@ -99,12 +150,8 @@ def shipped() -> dict[str, Path]:
     from importlib.resources import files
 
     folder = Path(str(files("limelight"))) / "captures"
-    return {path.name.removesuffix(CAPTURES): path for path in sorted(folder.glob(f"*{CAPTURES}"))}
+    return {path.name.removesuffix(ENDING): path for path in sorted(folder.glob(f"*{ENDING}"))}
 
 
-def _tails() -> Any:
-    yield ""
-    number = 2
-    while True:
-        yield f"-{number}"
-        number += 1
+def _version(listed: Listed) -> tuple[Path, int, int]:
+    return listed.path, listed.size, listed.changed

@@ -105,10 +105,10 @@ class Work:
     def join(self, seconds: float) -> bool:
         """Wait that long for threads to end; whether all did."""
         deadline = time.monotonic() + seconds
-        for lane in self._lanes.values():
-            for thread in list(lane._threads):
-                thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for lane in self._lanes.values() for thread in lane._threads)
+        threads = [thread for lane in self._lanes.values() for thread in lane._threads]
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
 
 
 def _start(function: Callable[[Cancel], Answer], cancel: Cancel) -> Answer:

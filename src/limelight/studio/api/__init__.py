@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from limelight.studio.api import about
+from limelight.studio.api import about, captures, heads, runs
 from limelight.studio.endpoint import Endpoint
 
-ENDPOINTS: tuple[Endpoint, ...] = (*about.ENDPOINTS,)
-SOCKETS: tuple = ()
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *about.ENDPOINTS,
+    *captures.ENDPOINTS,
+    *heads.ENDPOINTS,
+    *runs.ENDPOINTS,
+)
+SOCKETS = runs.SOCKETS

@@ -1,0 +1,211 @@
+"""/api/captures/…/heads/{head}: one head, from a map of any size to a single cell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+import numpy as np
+
+from limelight.arrays import jsonable
+from limelight.capture import Site
+from limelight.errors import ArgumentError
+from limelight.studio.api.asked import Few, Index, OfHead, Part, Pixels, Pool, part
+from limelight.studio.endpoint import Binary, Endpoint
+from limelight.studio.work import Cancel
+
+if TYPE_CHECKING:
+    from limelight.studio.studio import Studio
+
+READABLE = 256  # tokens whose vectors are sent whole
+STRIP = 512  # bins of a row or column that is drawn as a strip
+LINES = 512  # rows of a line view
+Numbers = list[float | None]
+HERE = "/api/captures/{id}/sites/{site}/heads/{head}"
+
+
+class HeadRows(msgspec.Struct, kw_only=True):
+    query: list[Numbers]
+    key: list[Numbers]
+    value: list[Numbers] | None
+    scale: float | None
+    softcap: float | None
+    sink: float | None
+    mask: list[list[bool]] | None
+    query_tokens: list[str]
+    key_tokens: list[str]
+
+
+class CellData(msgspec.Struct, kw_only=True):
+    row: int
+    column: int
+    head: int
+    batch: int
+    query_token: str
+    key_token: str
+    query: Numbers
+    key: Numbers
+    products: Numbers
+    raw: float | None
+    scale: float | None
+    scaled: float | None
+    softcap: float | None
+    capped: float | None
+    bias: float | None
+    biased: float | None
+    allowed: bool
+    logit: float | None
+    row_max: float | None
+    exponential: float | None
+    row_sum: float | None
+    weight: float | None
+    value: Numbers | None
+    contribution: Numbers | None
+
+
+class Top(msgspec.Struct):
+    index: int
+    token: str
+    weight: float | None
+
+
+class Strip(msgspec.Struct, kw_only=True):
+    """One row (a query over its keys) or one column (a key under its queries) of the weights."""
+
+    side: str
+    index: int
+    token: str
+    length: int
+    values: Numbers  # pooled by maximum where the length is larger; null where nothing is allowed
+    top: list[Top]
+    total: float | None  # 1 for a row (less what a sink takes); for a column what the key receives
+
+
+class Lines(msgspec.Struct, kw_only=True):
+    """The strongest keys of each row: three lists of equal length."""
+
+    rows: list[int]
+    columns: list[int]
+    weights: Numbers
+
+
+class OfCell(OfHead, frozen=True, kw_only=True):
+    row: Index
+    column: Index
+
+
+class OfTile(OfHead, frozen=True, kw_only=True):
+    rows: Part | None = None
+    columns: Part | None = None
+    height: Pixels = 256
+    width: Pixels = 256
+    pool: Pool = "max"
+
+
+class OfStrip(OfHead, frozen=True, kw_only=True):
+    side: Literal["row", "column"]
+    index: Index
+    top: Few = 8
+
+
+class OfLines(OfHead, frozen=True, kw_only=True):
+    rows: Part
+    k: Few = 4
+    least: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.02
+
+
+def head_rows(studio: Studio, asked: OfHead, _: Cancel) -> HeadRows:
+    site = _head(studio, asked)
+    if max(site.queries, site.keys) > READABLE:
+        raise ArgumentError(
+            f"{site.queries:,} × {site.keys:,} tokens: the vectors of a head are sent for up to "
+            f"{READABLE}; longer ones are looked at by tile and cell"
+        )
+    allowed = None
+    if site.mask is not None:
+        shape = (1, 1, site.queries, site.keys)
+        allowed = np.broadcast_to(site.mask.dense(*shape[2:]), shape)[0, 0]
+    return HeadRows(
+        query=jsonable(site.query[0, 0]),
+        key=jsonable(site.key[0, 0]),
+        value=None if site.value is None else jsonable(site.value[0, 0]),
+        scale=site.scale,
+        softcap=site.softcap,
+        sink=None if site.sinks is None else float(site.sinks[0]),
+        mask=None if allowed is None else allowed.tolist(),
+        query_tokens=list(site.labels("query")),
+        key_tokens=list(site.labels("key")),
+    )
+
+
+def cell(studio: Studio, asked: OfCell, _: Cancel) -> CellData:
+    site = _head(studio, asked)
+    found = site.cell(asked.row, asked.column).to_dict()
+    return CellData(**{**found, "head": asked.head, "batch": asked.batch})
+
+
+def tile(studio: Studio, asked: OfTile, cancel: Cancel) -> Binary:
+    """height × width little-endian float32, NaN where no cell is allowed."""
+    site = _head(studio, asked)
+    rows = part(asked.rows, site.queries, "rows")
+    columns = part(asked.columns, site.keys, "columns")
+    cancel.check()
+    shape = (asked.height, asked.width)
+    values = site.heatmap(shape, asked.pool, rows, columns).values
+    data = np.ascontiguousarray(values, "<f4").tobytes()
+    return Binary(data, headers={"X-Shape": f"{asked.height},{asked.width}"})
+
+
+def strip(studio: Studio, asked: OfStrip, _: Cancel) -> Strip:
+    site = _head(studio, asked)
+    by_row = asked.side == "row"
+    there, length = (site.queries, site.keys) if by_row else (site.keys, site.queries)
+    if asked.index >= there:
+        raise ArgumentError(f"{asked.side} {asked.index} is outside the {there:,} there are")
+    at = (asked.index, asked.index + 1)
+    bins = min(length, STRIP)
+    if by_row:
+        pooled = site.heatmap((1, bins), "max", rows=at).values.reshape(-1)
+        weights = np.asarray(site.weights(rows=at), np.float64).reshape(-1)
+    else:
+        pooled = site.heatmap((bins, 1), "max", columns=at).values.reshape(-1)
+        weights = np.asarray(site.weights(columns=at), np.float64).reshape(-1)
+    sides = ("query", "key") if by_row else ("key", "query")
+    texts = site.labels(sides[1])
+    best = np.argsort(-np.nan_to_num(weights, nan=-1.0), kind="stable")[: asked.top]
+    return Strip(
+        side=asked.side,
+        index=asked.index,
+        token=site.labels(sides[0])[asked.index],
+        length=length,
+        values=jsonable(pooled.astype(np.float64)),
+        top=[Top(int(i), texts[i], float(weights[i])) for i in best if weights[i] > 0],
+        total=jsonable(weights.sum()),
+    )
+
+
+def lines(studio: Studio, asked: OfLines, _: Cancel) -> Lines:
+    site = _head(studio, asked)
+    start, stop = part(asked.rows, site.queries, "rows")
+    if stop - start > LINES:
+        raise ArgumentError(f"rows={asked.rows}: lines are drawn for up to {LINES} rows at a time")
+    found = site.top(range(start, stop), min(asked.k, site.keys))
+    weights, columns = found.weights, found.columns
+    rows = np.broadcast_to(np.arange(start, stop)[:, None], columns.shape)
+    seen = (weights >= asked.least) & (columns >= 0) & (weights > 0)
+    return Lines(rows=rows[seen].tolist(), columns=columns[seen].tolist(),
+                 weights=jsonable(weights[seen].astype(np.float64)))  # fmt: skip
+
+
+def _head(studio: Studio, asked: OfHead) -> Site:
+    return studio.shelf.book(asked.id).head(asked.site, asked.head, asked.batch)
+
+
+ENDPOINTS = (
+    Endpoint(f"{HERE}/rows", head_rows, OfHead, HeadRows, "A head's vectors, up to 256 tokens."),
+    Endpoint(HERE + "/cells/{row}/{column}", cell, OfCell, CellData, "One weight, computed."),
+    Endpoint(f"{HERE}/tile", tile, OfTile, "application/octet-stream",
+             "A rectangle of the weights, pooled: height × width little-endian float32."),
+    Endpoint(f"{HERE}/strip", strip, OfStrip, Strip, "One row or one column of the weights."),
+    Endpoint(f"{HERE}/lines", lines, OfLines, Lines, "The strongest keys of each row."),
+)  # fmt: skip

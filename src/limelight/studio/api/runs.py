@@ -1,0 +1,179 @@
+"""/api/runs: training runs that a monitor logs, live while they go."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from limelight.arrays import jsonable
+from limelight.errors import LimelightError
+from limelight.studio.answers import NotFound, to_json
+from limelight.studio.api.asked import Index, Name
+from limelight.studio.endpoint import Asked, Endpoint, Nothing
+from limelight.studio.folders import check
+from limelight.studio.runs import Event, Run, SiteOfRun, is_run
+from limelight.studio.work import Cancel
+
+if TYPE_CHECKING:
+    from limelight.studio.studio import Studio
+
+ENDING = ".jsonl"
+LOOK_EVERY = 0.5  # seconds
+Numbers = list[float | None]
+Figure = Literal[
+    "max_logit", "max_prob", "entropy", "spread", "peaked", "saturated", "not_a_number"
+]
+
+
+class RunSummary(msgspec.Struct):
+    id: str
+    bytes: int
+    changed: float  # seconds since 1970
+
+
+class RunInfo(msgspec.Struct, kw_only=True):
+    id: str
+    model: str
+    started: float | None
+    every: int | None
+    records: int
+    first_step: int | None
+    last_step: int | None
+    ended: str | None
+    restarts: list[int]
+    heads: int
+    sites: list[SiteOfRun]
+    bounds: list[dict[str, Any]]
+    events: list[Event]
+
+
+class RunView(msgspec.Struct, kw_only=True):
+    """values[head][column]; column c covers the records from steps[c] to last_steps[c]."""
+
+    figure: str
+    records: int
+    steps: list[int]
+    last_steps: list[int]
+    values: list[Numbers]
+    loss: Numbers
+    lr: Numbers
+
+
+class OfRun(Asked, frozen=True):
+    id: Name
+
+
+class OfView(OfRun, frozen=True, kw_only=True):
+    figure: Figure = "saturated"
+    bins: Annotated[int, msgspec.Meta(ge=1, le=2000)] = 240
+    records: Index | None = None
+
+
+def runs(studio: Studio, _: Nothing, cancel: Cancel) -> list[RunSummary]:
+    """Newest first."""
+    found = []
+    for listed in studio.folders.find(ENDING).values():
+        cancel.check()
+        if is_run(listed.path):
+            name, seconds = listed.id.removesuffix(ENDING), listed.changed / 1e9
+            found.append(RunSummary(name, listed.size, seconds))
+    return sorted(found, key=lambda run: -run.changed)
+
+
+def run(studio: Studio, asked: OfRun, _: Cancel) -> RunInfo:
+    held = opened(studio, asked.id)
+    first = held.view("saturated", 1)
+    return RunInfo(
+        id=asked.id, model=held.model, started=held.started, every=held.every, records=held.records,
+        first_step=first.steps[0] if first.steps else None,
+        last_step=first.last_steps[-1] if first.steps else None,
+        ended=held.ended, restarts=held.restarts, heads=held.heads, sites=list(held.sites.values()),
+        bounds=held.bounds, events=held.events,
+    )  # fmt: skip
+
+
+def run_view(studio: Studio, asked: OfView, _: Cancel) -> RunView:
+    held = opened(studio, asked.id)
+    seen = held.view(asked.figure, asked.bins, asked.records)
+    return RunView(
+        figure=asked.figure, records=held.records, steps=seen.steps, last_steps=seen.last_steps,
+        values=jsonable(np.asarray(seen.values, np.float64).round(6)),
+        loss=jsonable(np.asarray(seen.scalars["loss"], np.float64)),
+        lr=jsonable(np.asarray(seen.scalars["lr"], np.float64)),
+    )  # fmt: skip
+
+
+def opened(studio: Studio, name: str) -> Run:
+    """The run as far as it has been written."""
+    listed = studio.folders.get(f"{name}{ENDING}", ENDING)
+    path = check(listed, studio.limits.run_bytes)
+    if path not in studio.runs and not is_run(path):
+        raise NotFound(f"{name} is not a training monitor's log: its first line does not say so")
+    held = studio.runs.setdefault(path, Run(path, studio.limits.run_bytes))
+    held.read_on()
+    return held
+
+
+class Live:
+    """The WebSocket that says when a run has grown: {"records": n, "ended": reason or null}."""
+
+    path = "/api/runs/{id}/live"
+
+    def route(self, studio: Studio) -> WebSocketRoute:
+        async def handle(socket: WebSocket) -> None:
+            await socket.accept()
+            if studio.sockets >= studio.limits.sockets:
+                await socket.close(1013, "too many pages watch runs already")
+                return
+            studio.sockets += 1
+            try:
+                await _follow(studio, socket)
+            except (WebSocketDisconnect, asyncio.CancelledError):
+                pass
+            finally:
+                studio.sockets -= 1
+
+        return WebSocketRoute(self.path, handle, name="run_live")
+
+
+async def _follow(studio: Studio, socket: WebSocket) -> None:
+    name = socket.path_params["id"]
+    left = asyncio.ensure_future(_until_left(socket))
+    told: Any = None
+    try:
+        while not left.done() and not studio.stopped:
+            try:
+                held = await asyncio.to_thread(opened, studio, name)
+            except (LimelightError, OSError) as error:
+                await socket.send_text(to_json({"error": str(error)}).decode())
+                await socket.close(1000)
+                return
+            now = {"records": held.records, "ended": held.ended}
+            if now != told:
+                await socket.send_text(to_json(now).decode())
+                told = now
+            await asyncio.wait([left], timeout=LOOK_EVERY)
+        if not left.done():
+            await socket.close(1001, "the studio ends")
+    finally:
+        left.cancel()
+
+
+async def _until_left(socket: WebSocket) -> None:
+    """Pages only listen: whatever they say is let pass, until they leave."""
+    while (await socket.receive())["type"] != "websocket.disconnect":
+        pass
+
+
+ENDPOINTS = (
+    Endpoint("/api/runs", runs, Nothing, list[RunSummary], "Training runs in the folders."),
+    Endpoint("/api/runs/{id}", run, OfRun, RunInfo, "One run: its sites, bounds and alarms."),
+    Endpoint("/api/runs/{id}/view", run_view, OfView, RunView,
+             "One figure of every head over the steps, pooled by the worse."),
+)  # fmt: skip
+SOCKETS = (Live(),)
