@@ -103,6 +103,8 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    *,
+    site: str = "",
 ) -> Tensor:
     """torch.nn.functional.scaled_dot_product_attention, argument for argument.
 
@@ -137,7 +139,7 @@ def scaled_dot_product_attention(
             mask = attn_mask
         else:
             bias = attn_mask
-    return attention(query, key, value, mask=mask, bias=bias, scale=scale)
+    return attention(query, key, value, mask=mask, bias=bias, scale=scale, site=site)
 
 
 def _tracing() -> bool:

@@ -1,0 +1,248 @@
+"""Monitor: the health of every head of a model, recorded every k steps while it trains.
+
+    with Monitor(model, "run.jsonl", every=50) as monitor:
+        for batch in data:
+            loss = train_step(model, batch)
+            monitor.step(loss=float(loss))
+
+In the steps between, attention runs as if the monitor were not there. In a recorded step every
+pass computes its health beside the output, and the sums over rows stay on the device until the
+step ends. The operator itself reports, so a compiled model needs no second graph.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from limelight.call import Call
+from limelight.errors import ArgumentError
+from limelight.reference import State
+from limelight.torch import bridge, patch
+from limelight.torch.alarms import DEFAULTS, Alarm, Alarms
+from limelight.torch.journal import FORMAT, VERSION, Journal
+from limelight.torch.tally import Tally, figures, gather
+
+
+class MonitorWarning(UserWarning):
+    """The monitor stopped or saw nothing; training goes on."""
+
+
+class Monitor:
+    """Watches the attention of `model`: limelight.torch modules, Transformers models with
+    attn_implementation="limelight", and with `sdpa=True` whatever calls torch's
+    scaled_dot_product_attention.
+
+    path          the JSON lines file; None records into `monitor.records` alone
+    every         a step is recorded when its number is a multiple of this
+    alarms        rules as `Alarm`; DEFAULTS watch logits, collapse, one-hot heads and NaN
+    on_alarm      called with each alarm line, raised or cleared
+    tensorboard   a directory, or an open SummaryWriter
+    group         a torch.distributed group whose ranks are summed up into the one record that its
+                  first rank writes; every rank must then have a monitor. None: the first rank
+                  records its own rows and the others do nothing
+    sdpa          put limelight in place of torch's function while the monitor is open
+    start         the number of the first step, for a resumed run
+
+    Only passes in training mode count (`model.training`), and a checkpointed part counts once.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        path: str | Path | None = None,
+        *,
+        every: int = 50,
+        alarms: Sequence[Alarm] = DEFAULTS,
+        on_alarm: Callable[[dict[str, Any]], None] | None = None,
+        tensorboard: Any = None,
+        group: Any = None,
+        sdpa: bool = False,
+        start: int = 0,
+    ) -> None:
+        if every < 1:
+            raise ArgumentError(f"every={every}: give the number of steps from one record to the "
+                                f"next, at least 1")
+        self.model, self.every, self.count = model, every, start
+        self.records: list[dict[str, Any]] = []
+        self.alarms, self.on_alarm, self.group = Alarms(alarms), on_alarm, group
+        self._first = _rank(group) == 0
+        self._takes_part = self._first or group is not None
+        self._tallies: dict[str, Tally] = {}
+        self._unnamed = 0
+        self._open = True
+        self._journal = Journal(path) if path is not None and self._first else None
+        self._board = _board(tensorboard) if self._first else None
+        self._patch = patch.Patch(model, sdpa=sdpa)
+        self._write({
+            "kind": "run", "format": FORMAT, "version": VERSION, "every": every,
+            "started": time.time(), "model": type(patch.bare(model)).__name__,
+            "alarms": [rule.to_dict() for rule in self.alarms.rules],
+        })  # fmt: skip
+        self._listen()
+
+    @property
+    def recording(self) -> bool:
+        """Whether the step that is under way will be recorded."""
+        return self._open and self._takes_part and self.count % self.every == 0
+
+    def step(self, **numbers: float) -> dict[str, Any] | None:
+        """End a training step; returns the record if this step had one.
+
+        `numbers` such as loss and lr go into the record. Call it once an optimizer step, on every
+        rank; forward passes of several micro-batches before it count together.
+        """
+        record = None
+        if self.recording:
+            record = self._guarded(lambda: self._record(numbers))
+        self._unnamed = 0
+        self._tallies = {}
+        self.count += 1
+        self._listen()
+        return record
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Passes inside do not count, such as an evaluation in training mode."""
+        listening = self in bridge.observers
+        self._stop_listening()
+        try:
+            yield
+        finally:
+            if listening:
+                bridge.observers.append(self)
+
+    def close(self, reason: str = "closed") -> None:
+        """Write the last line and leave the model as it was."""
+        if not self._open:
+            return
+        self._stop_listening()
+        self._patch.remove()
+        self._write({"kind": "end", "step": self.count, "time": time.time(), "reason": reason})
+        self._open = False
+        if self._journal is not None:
+            self._journal.close()
+        if self._board is not None:
+            self._board.flush()
+
+    def __enter__(self) -> Monitor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close("closed" if kind is None else f"{kind.__name__}: {error}".strip(": "))
+
+    def observe(self, site: str, call: Call, state: State) -> None:
+        """What the operator reports of one pass."""
+        if self.model.training:
+            self._guarded(lambda: self._count(site, call, state))
+
+    def _count(self, site: str, call: Call, state: State) -> None:
+        name = site or self._patch.current()
+        if not name:
+            name, self._unnamed = f"call {self._unnamed}", self._unnamed + 1
+        tally = self._tallies.get(name)
+        if tally is None:
+            tally = self._tallies[name] = Tally(call.query_heads, call.query.device)
+        tally.add(call, state)
+
+    def _record(self, numbers: dict[str, float]) -> dict[str, Any]:
+        if not self._tallies:
+            _warn(
+                f"no attention was seen in step {self.count}: the model does not call limelight "
+                f"(use limelight.torch modules, attn_implementation='limelight', or sdpa=True), "
+                f"is not in training mode, or replays a CUDA graph"
+            )
+        names = list(self._tallies)
+        found = gather(list(self._tallies.values()), self.group)
+        record = {
+            "kind": "record", "step": self.count, "time": time.time(),
+            "ranks": 1 if self.group is None else torch.distributed.get_world_size(self.group),
+            **{name: float(number) for name, number in numbers.items()},
+            "sites": [
+                {"name": name, "layer": layer, **figures(*pair)}
+                for layer, (name, pair) in enumerate(zip(names, found, strict=True))
+            ],
+        }  # fmt: skip
+        if self._first:
+            self._publish(record)
+        return record
+
+    def _publish(self, record: dict[str, Any]) -> None:
+        self.records.append(record)
+        self._write(record)
+        if self._board is not None:
+            for tag, value in _scalars(record):
+                self._board.add_scalar(tag, value, record["step"])
+        for line in self.alarms.update(record):
+            self._write(line)
+            if self.on_alarm is not None:
+                self.on_alarm(line)
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if self._journal is not None:
+            self._guarded(lambda: self._journal.write(line) if self._journal else None)
+
+    def _guarded(self, action: Callable[[], Any]) -> Any:
+        """A fault in the monitor must not end a training run: say so once, and stop watching."""
+        try:
+            return action()
+        except Exception as error:
+            self._stop_listening()
+            self._open = False
+            self._patch.remove()
+            _warn(f"the monitor stopped at step {self.count} ({type(error).__name__}: {error}); "
+                  f"training goes on without it")
+            return None
+
+    def _listen(self) -> None:
+        self._stop_listening()
+        if self.recording:
+            bridge.observers.append(self)
+
+    def _stop_listening(self) -> None:
+        if self in bridge.observers:
+            bridge.observers.remove(self)
+
+
+def _rank(group: Any) -> int:
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return 0
+    return distributed.get_rank(group)
+
+
+def _board(target: Any) -> Any:
+    if target is None or hasattr(target, "add_scalar"):
+        return target
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ArgumentError("tensorboard=… was asked for and the package is not installed: pip "
+                            "install tensorboard, or leave it out") from None
+    return SummaryWriter(str(target))
+
+
+def _scalars(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """What a dashboard shows of a record: each site's worst head, and the mean."""
+    worst = {"max_logit": max, "entropy": min, "spread": min, "saturated": max}
+    for site in record["sites"]:
+        for figure, pick in worst.items():
+            values = [x for x in site[figure] if x is not None]
+            if values:
+                yield f"limelight/{figure}/{pick.__name__}/{site['name']}", pick(values)
+                yield f"limelight/{figure}/mean/{site['name']}", sum(values) / len(values)
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, MonitorWarning, stacklevel=4)

@@ -1,0 +1,75 @@
+"""Tally: the health of a site's heads summed up on the device, over passes and over ranks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from limelight.call import Call
+from limelight.health import Health
+from limelight.reference import State
+
+SUMS = ("rows", "judged", "not_a_number", "max_prob", "entropy", "spread", "peaked", "saturated")
+MEANS = SUMS[3:]
+
+
+class Tally:
+    """Sums over rows, [Hq, len(SUMS)], and the largest logit, [Hq]; nothing waits for the device."""
+
+    def __init__(self, heads: int, device: torch.device) -> None:
+        self.sums = torch.zeros(heads, len(SUMS), dtype=torch.float64, device=device)
+        self.largest = torch.full((heads,), -math.inf, dtype=torch.float64, device=device)
+
+    def add(self, call: Call, state: State) -> None:
+        """Count one pass."""
+        health = Health.of(call, state)
+        shape = (call.batch, call.query_heads, call.queries)
+        fields = (health.max_logit, health.logsumexp, health.entropy, health.keys)
+        health = Health(*(x.reshape(shape) for x in fields))
+        max_prob, judged = health.max_prob, health.judged
+        figures = (
+            torch.ones_like(judged), judged, max_prob.isnan(), max_prob, health.entropy,
+            health.spread, health.peaked, health.saturated,
+        )  # fmt: skip
+        for column, figure in enumerate(figures):
+            if SUMS[column] in MEANS:
+                figure = torch.where(judged, figure, 0)
+            self.sums[:, column] += figure.sum((0, 2), dtype=torch.float64)
+        if health.max_logit.numel():
+            largest = health.max_logit.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
+            self.largest = torch.maximum(self.largest, largest.amax((0, 2)).double())
+
+
+def gather(tallies: list[Tally], group: Any) -> list[tuple[Tensor, Tensor]]:
+    """All sites' sums and maxima on the host, over the ranks of a group if one is given."""
+    if not tallies:
+        return []
+    sums = torch.cat([tally.sums for tally in tallies])
+    largest = torch.cat([tally.largest for tally in tallies])
+    if group is not None:
+        torch.distributed.all_reduce(sums, torch.distributed.ReduceOp.SUM, group=group)
+        torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX, group=group)
+    sizes = [len(tally.largest) for tally in tallies]
+    return list(zip(sums.cpu().split(sizes), largest.cpu().split(sizes), strict=True))
+
+
+def figures(sums: Tensor, largest: Tensor) -> dict[str, Any]:
+    """One site's figures as plain lists, a head each; what no row gives is None."""
+    column = dict(zip(SUMS, sums.unbind(1), strict=True))
+    found: dict[str, Any] = {
+        "heads": len(largest),
+        "rows": int(column["rows"].max()) if len(largest) else 0,
+        "judged": [int(n) for n in column["judged"]],
+        "not_a_number": [int(n) for n in column["not_a_number"]],
+        "max_logit": [_finite(x) for x in largest.tolist()],
+    }
+    for name in MEANS:
+        found[name] = [_finite(x) for x in (column[name] / column["judged"]).tolist()]
+    return found
+
+
+def _finite(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None
