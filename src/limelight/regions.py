@@ -11,6 +11,7 @@ P > n each bin is one cell, and cells repeat.
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -110,6 +111,21 @@ def edges(start: int, stop: int, bins: int) -> Index:
 def repeats(cells: int, bins: int) -> Index | None:
     """Which of the cells each bin shows where there are more bins than cells, else None."""
     return None if bins <= cells else np.arange(bins, dtype=np.int64) * cells // bins
+
+
+def chunks(row_edges: Index, column_edges: Index, most: int) -> Iterator[tuple[slice, slice]]:
+    """A picture's bins in blocks of about `most` cells, whole rows of bins where they fit.
+
+    >>> list(chunks(np.array([0, 4, 8, 12]), np.array([0, 5, 10]), 80))
+    [(slice(0, 2, None), slice(0, 2, None)), (slice(2, 3, None), slice(0, 2, None))]
+    """
+    height, width = len(row_edges) - 1, len(column_edges) - 1
+    tallest, widest = int(np.diff(row_edges).max()), int(np.diff(column_edges).max())
+    columns = min(width, max(1, most // (tallest * widest)))
+    rows = max(1, most // (tallest * widest * width)) if columns == width else 1
+    for top in range(0, height, rows):
+        for left in range(0, width, columns):
+            yield (slice(top, min(top + rows, height)), slice(left, min(left + columns, width)))
 
 
 def one_head(call: Call, head: int, batch: int = 0) -> Call:

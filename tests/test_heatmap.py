@@ -1,0 +1,400 @@
+"""Weights, heat-maps, received attention and strongest keys, against the dense float64 weights."""
+
+from __future__ import annotations
+
+import importlib.util
+import tracemalloc
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import limelight as ll
+from limelight import reference, regions
+from limelight.call import Call, prepare
+from limelight.engines import ENGINES, find
+from limelight.errors import ArgumentError, EngineError, ShapeError
+from limelight.heatmap import (
+    Heatmap,
+    heatmap,
+    heatmap_of,
+    logsumexp_of,
+    pooled,
+    received,
+    received_of,
+    top,
+    top_of,
+    weights,
+    weights_of,
+)
+from tests.cases import CASES, Case
+
+HERE = [row.name for row in ENGINES if "cpu" in row.devices and row.missing() is None]
+IDS = {"ids": str}
+
+
+def usable(engine: str, dtype: Any) -> bool:
+    return np.dtype(dtype).name in find(engine).dtypes
+
+
+def dense(call: Call) -> tuple[Any, Any]:
+    """The float64 weights and which cells are allowed, [B, Hq, Nq, Nk]."""
+    done = reference.steps(call)
+    return np.where(done.allowed, done.weights, 0.0), done.allowed
+
+
+def plain(call: Call, dtype: Any) -> Any:
+    """exp(s − logsumexp) with every step rounded to one precision."""
+    wide = np.float64 if dtype == np.float64 else np.float32
+    with np.errstate(all="ignore"):
+        query, key = (np.asarray(x).astype(wide) for x in (call.query, call.key))
+        s = query @ np.repeat(key, call.group, axis=1).swapaxes(-1, -2) * wide(call.scale)
+        if call.softcap is not None:
+            s = wide(call.softcap) * np.tanh(s / wide(call.softcap))
+        if call.bias is not None:
+            s = s + call.bias.astype(wide)
+        done = reference.steps(call)
+        lse = np.where(np.isneginf(done.logsumexp), 0.0, done.logsumexp).astype(wide)
+        return np.where(done.allowed, np.exp(s - lse[..., None]), wide(0))
+
+
+def assert_as_good(got: Any, exact: Any, rough: Any, what: str) -> None:
+    """NaN in the same places; error ≤ 2 × that of the plain formula, plus 4 units in the last place."""
+    assert np.array_equal(np.isnan(got), np.isnan(exact)), what
+    seen = ~np.isnan(exact)
+    if not seen.any():
+        return
+    unit = np.finfo(np.asarray(got).dtype).eps * max(1e-3, np.abs(exact[seen]).max())
+    for how in (np.mean, np.max):
+        error, allowed = how(np.abs(got - exact)[seen]), how(np.abs(rough - exact)[seen])
+        assert error <= 2 * allowed + 4 * unit, (what, how.__name__, error, allowed)
+
+
+def pool_dense(cells: Any, allowed: Any, spans: Any, shape: Any, kind: str) -> Any:
+    """The definition, bin by bin, of any picture of any rectangle."""
+    out = np.full((*cells.shape[:2], *shape), np.nan)
+    for p, q in np.ndindex(*shape):
+        parts = []
+        for at, bins, (start, stop) in zip((p, q), shape, spans, strict=True):
+            n = stop - start
+            low = at * n // bins
+            parts.append(slice(start + low, start + max(low + 1, (at + 1) * n // bins)))
+        for b, h in np.ndindex(*cells.shape[:2]):
+            inside = cells[b, h][tuple(parts)][allowed[b, h][tuple(parts)]]
+            if inside.size:
+                out[b, h, p, q] = inside.max() if kind == "max" else inside.mean()
+    return out
+
+
+@pytest.mark.parametrize("engine", HERE)
+@pytest.mark.parametrize("kind", ["max", "mean"])
+@pytest.mark.parametrize("case", CASES, **IDS)
+def test_pooled_maps_equal_pooling_the_dense_weights(case: Case, kind: str, engine: str) -> None:
+    for dtype in (np.float64, np.float32):
+        if not usable(engine, dtype):
+            continue
+        call = case.call(dtype)
+        cells, allowed = dense(call)
+        rough = plain(call, dtype)
+        everything = (0, call.queries), (0, call.keys)
+        part = (call.queries // 3, call.queries), (call.keys // 5, call.keys - call.keys // 7)
+        for spans, shape in ((everything, (5, 7)), (part, (3, 4))):
+            got = heatmap_of(call, shape=shape, pool=kind, rows=spans[0], columns=spans[1],
+                             engine=engine)
+            exact = pool_dense(cells, allowed, spans, shape, kind)
+            near = pool_dense(rough, allowed, spans, shape, kind)
+            assert got.values.dtype == np.float32
+            assert_as_good(got.values, exact, near, f"{case} {engine} {kind} {shape}")
+
+
+@pytest.mark.parametrize("engine", HERE)
+@pytest.mark.parametrize("case", CASES, **IDS)
+def test_blocks_sums_and_strongest(case: Case, engine: str) -> None:
+    for dtype in (np.float64, np.float32):
+        if not usable(engine, dtype):
+            continue
+        call = case.call(dtype)
+        cells, _ = dense(call)
+        rough = plain(call, dtype)
+        rng = np.random.default_rng(1)
+        rows = rng.integers(-call.queries, call.queries, 5)
+        columns = rng.integers(-call.keys, call.keys, 7)
+        some = np.s_[:, :, rows[:, None], columns]
+        assert_as_good(weights_of(call, engine=engine), cells, rough, f"{case} all")
+        got = weights_of(call, rows=rows.tolist(), columns=columns, engine=engine)
+        assert got.dtype == dtype
+        assert_as_good(got, cells[some], rough[some], f"{case} some")
+        sums = received_of(call, engine=engine)
+        assert_as_good(sums, cells.sum(axis=2), rough.sum(axis=2), f"{case} received")
+        best = top_of(call, rows=(0, call.queries), k=4, engine=engine)
+        check_top(best, cells, rough, f"{case} top")
+
+
+def check_top(best: Any, cells: Any, rough: Any, what: str) -> None:
+    """The weights of the strongest are the largest there are, and stand where they are said to."""
+    count = min(best.weights.shape[-1], cells.shape[-1])
+    exact, near = (-np.sort(-x, axis=-1)[..., :count] for x in (cells, rough))
+    assert_as_good(best.weights[..., :count], exact, near, what)
+    there = np.where(best.columns[..., :count] < 0, 0, best.columns[..., :count])
+    at = np.where(best.columns[..., :count] < 0, 0.0, np.take_along_axis(cells, there, axis=-1))
+    assert_as_good(best.weights[..., :count], at, np.take_along_axis(rough, there, axis=-1), what)
+
+
+@pytest.mark.parametrize("engine", [name for name in HERE if name != "reference"])
+def test_tiles_of_more_than_one_step(engine: str) -> None:
+    """Sizes past the tiles' own, with edges that fall inside them."""
+    rng = np.random.default_rng(3)
+    query, key = (rng.normal(size=(n, 24)).astype(np.float32) for n in (701, 2309))
+    for mask in (None, ll.Causal(), ll.Causal() & ll.Window(401, None), ll.Causal() | ll.Prefix(77)):
+        call = prepare(query, key, mask=mask)
+        cells, allowed = dense(call)
+        rough = plain(call, np.float32)
+        for kind in ("max", "mean"):
+            for spans in (((0, 701), (0, 2309)), ((13, 677), (997, 2111))):
+                got = heatmap_of(call, shape=(13, 17), pool=kind, rows=spans[0], columns=spans[1],
+                                 engine=engine)
+                exact = pool_dense(cells, allowed, spans, (13, 17), kind)
+                near = pool_dense(rough, allowed, spans, (13, 17), kind)
+                assert_as_good(got.values, exact, near, f"{mask} {kind} {spans}")
+        assert_as_good(received_of(call, engine=engine), cells.sum(2), rough.sum(2), "received")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_rectangle_in_any_picture(data: Any) -> None:
+    nq, nk = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 40))
+    spans = []
+    for n in (nq, nk):
+        start = data.draw(st.integers(0, n - 1))
+        spans.append((start, data.draw(st.integers(start + 1, n))))
+    shape = data.draw(st.integers(1, 50)), data.draw(st.integers(1, 50))
+    kind = data.draw(st.sampled_from(["max", "mean"]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    mask = rng.random((nq, nk)) < data.draw(st.sampled_from([0.1, 0.6, 1.0]))
+    call = prepare(rng.normal(size=(nq, 3)), rng.normal(size=(nk, 3)), mask=mask)
+    got = heatmap_of(call, shape=shape, pool=kind, rows=spans[0], columns=spans[1], engine="numpy")
+    exact = pool_dense(*dense(call), spans, shape, kind)
+    np.testing.assert_allclose(got.values, exact, rtol=1e-6)
+
+
+@pytest.mark.parametrize("engine", HERE)
+def test_a_logsumexp_at_hand_is_reused(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (query, key, _), options = next(c for c in CASES if c.name == "sinks").arrays(np.float32)
+    seen = ll.inspect(query, key, key, **options, engine="numpy").health.logsumexp
+    whole = heatmap(query, key, shape=(5, 7), **options, engine=engine)
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a second pass over the keys")
+
+    monkeypatch.setattr(find(engine).module, "forward", never)
+    again = heatmap(query, key, shape=(5, 7), logsumexp=seen, **options, engine=engine)
+    np.testing.assert_allclose(again.values, whole.values, rtol=1e-5)
+    assert weights(query, key, rows=[3], logsumexp=seen, **options, engine=engine).shape == (
+        2, 3, 1, 53)  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", HERE)
+def test_what_is_hidden_cannot_leak_and_what_is_not_stays_visible(engine: str) -> None:
+    rng = np.random.default_rng(0)
+    query, key = (rng.normal(size=(1, 1, 11, 4)).astype(np.float32) for _ in range(2))
+    bad = key.copy()
+    bad[0, 0, 7] = np.nan
+    mask = ll.Causal()
+    clean, spoilt = (heatmap(query, k, shape=(11, 11), mask=mask, engine=engine).values
+                     for k in (key, bad))
+    np.testing.assert_array_equal(spoilt[:, :, :7], clean[:, :, :7])
+    assert np.isnan(spoilt[0, 0, 7:, :]).all()
+    sums = received(query[:, :, :7], bad, mask=ll.Causal(align="top-left"), engine=engine)
+    assert np.isfinite(sums).all()
+
+
+@pytest.mark.parametrize("engine", HERE)
+def test_enormous_logits_are_one_or_nothing(engine: str) -> None:
+    for size in (1e4, 1e10):
+        query = np.full((3, 4), size, np.float32)
+        key = np.float32([[size] * 4, [0] * 4, [-size] * 4])
+        got = heatmap(query, key, shape=(3, 3), scale=1.0, engine=engine).values
+        np.testing.assert_array_equal(got, [[1, 0, 0]] * 3)
+
+
+@pytest.mark.parametrize("engine", HERE)
+@pytest.mark.parametrize("case", CASES, **IDS)
+def test_a_picture_larger_than_the_matrix_has_every_cell(case: Case, engine: str) -> None:
+    call = case.call(np.float32)
+    cells, allowed = dense(call)
+    shape = call.queries + 7, call.keys * 2 - 1
+    at = [np.arange(bins) * n // bins for bins, n in zip(shape, cells.shape[2:], strict=True)]
+    exact, near = (np.where(allowed, x, np.nan)[:, :, at[0][:, None], at[1]]
+                   for x in (cells, plain(call, np.float32)))
+    for kind in ("max", "mean"):
+        got = heatmap_of(call, shape=shape, pool=kind, engine=engine).values
+        assert_as_good(got, exact, near, f"{case} {engine} {kind}")
+
+
+def test_a_picture_larger_than_the_matrix_repeats_cells() -> None:
+    rng = np.random.default_rng(0)
+    query, key = rng.normal(size=(3, 5)), rng.normal(size=(2, 5))
+    seen = heatmap(query, key, shape=(7, 4), engine="numpy")
+    cells = weights(query, key)
+    np.testing.assert_array_equal(
+        seen.values, cells[np.ix_([0, 0, 0, 1, 1, 2, 2], [0, 0, 1, 1])].astype(np.float32)
+    )
+    assert seen.cells(3, 2) == (range(1, 2), range(1, 2))
+    assert Heatmap(np.zeros((2, 2)), (10, 15), (0, 4), "max").cells(1, 0) == (range(12, 15),
+                                                                             range(2))  # fmt: skip
+
+
+def test_memory_is_that_of_the_picture() -> None:
+    n = 3001
+    rng = np.random.default_rng(0)
+    query, key = (rng.normal(size=(n, 8)).astype(np.float32) for _ in range(2))
+    call = prepare(query, key, mask=ll.Causal())
+    logsumexp = logsumexp_of(call, engine="numpy")
+    tracemalloc.start()
+    heatmap_of(call, shape=(64, 64), logsumexp=logsumexp, engine="numpy")
+    received_of(call, logsumexp=logsumexp, engine="numpy")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < n * n * 4 / 3  # the float32 matrix alone is 36 MB
+
+
+def test_the_same_cell_has_the_same_bits_in_every_picture() -> None:
+    rng = np.random.default_rng(5)
+    query, key = (rng.normal(size=(n, 64)).astype(np.float32) for n in (700, 1300))
+    call = prepare(query, key, mask=ll.Causal())
+    logsumexp = logsumexp_of(call, engine="numpy")
+
+    def view(rows: tuple[int, int], columns: tuple[int, int], step: int = 1) -> Any:
+        row_edges, column_edges = (np.append(np.arange(a, b, step), b) for a, b in (rows, columns))
+        return pooled(call, row_edges, column_edges, "max", logsumexp=logsumexp, engine="numpy")
+
+    whole = view((0, 700), (0, 1300))
+    np.testing.assert_array_equal(view((251, 300), (901, 1200)), whole[:, :, 251:300, 901:1200])
+    halves = view((0, 700), (0, 1300), 2)
+    both = np.fmax(np.fmax(whole[..., ::2, ::2], whole[..., 1::2, ::2]),
+                   np.fmax(whole[..., ::2, 1::2], whole[..., 1::2, 1::2]))
+    np.testing.assert_array_equal(halves, both)
+
+
+def test_counting_allowed_cells() -> None:
+    for case in CASES:
+        call = case.call()
+        _, allowed = dense(call)
+        edges = [regions.edges(0, n, min(n, 5)) for n in (call.queries, call.keys)]
+        counts = np.broadcast_to(regions.count(call, *edges), (*allowed.shape[:2],
+                                                               *(len(e) - 1 for e in edges)))
+        exact = np.add.reduceat(np.add.reduceat(allowed, edges[0][:-1], 2, dtype=np.int64),
+                                edges[1][:-1], 3)
+        np.testing.assert_array_equal(counts, exact, err_msg=case.name)
+
+
+def test_one_head_of_a_call() -> None:
+    for case in CASES:
+        call = case.call()
+        cells, _ = dense(call)
+        last = call.batch - 1, call.query_heads - 1
+        alone = regions.one_head(call, last[1], last[0])
+        np.testing.assert_allclose(dense(alone)[0][0, 0], cells[last], atol=1e-12, rtol=1e-9)
+        rows = regions.some_rows(call, call.queries // 2, call.queries)
+        np.testing.assert_allclose(dense(rows)[0], cells[:, :, call.queries // 2 :], rtol=1e-9,
+                                   atol=1e-12)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_tensors_in_numpy_out() -> None:
+    import torch
+
+    (query, key, _), _ = CASES[0].arrays(np.float32)
+    expected = heatmap(query, key, shape=(5, 7), mask=ll.Causal(), engine="numpy").values
+    for dtype, near in ((torch.float32, 1e-5), (torch.bfloat16, 0.2), (torch.float16, 0.02)):
+        tensors = [torch.as_tensor(x).to(dtype).requires_grad_() for x in (query, key)]
+        got = heatmap(*tensors, shape=(5, 7), mask=ll.Causal())
+        assert type(got.values) is np.ndarray
+        np.testing.assert_allclose(got.values, expected, rtol=near, atol=near / 100)
+        exact = [x.detach().double().numpy() for x in tensors]
+        np.testing.assert_allclose(weights(*tensors), weights(*exact), rtol=1e-4, atol=1e-6)
+
+
+def test_nothing_to_look_at() -> None:
+    query, key = np.zeros((2, 3, 4)), np.zeros((2, 5, 4))
+    none = np.zeros((2, 0, 4))
+    assert received(none, key).tolist() == [[0.0] * 5] * 2
+    assert received(query, none).shape == (2, 0)
+    for call, text in (
+        (lambda: heatmap(none, key), "rows=None is an empty region: there are no queries"),
+        (lambda: heatmap(query, none), "columns=None is an empty region: there are no keys"),
+        (lambda: top(query, none), "there are no keys, so no row has a strongest one"),
+    ):
+        with pytest.raises(ArgumentError, match=text):
+            call()
+    shut = heatmap(query, key, shape=(2, 2), mask=np.zeros((3, 5), bool))
+    assert shut.empty.all()
+    best = top(query, key, k=7, mask=ll.Causal())
+    assert best.columns[0, 0].tolist() == [0, 1, 2, -1, -1, -1, -1]
+    assert best.to_dict()["weights"][0][0][3:] == [0.0] * 4
+
+
+QUERY, KEY = np.zeros((9, 4)), np.zeros((7, 4))
+WRONG: list[tuple[str, Any, str]] = [
+    ("rows outside", {"rows": (3, 10)}, r"rows=\(3, 10\) reaches outside the 9 queries: they are numbered 0 to 8"),
+    ("slice outside", {"columns": slice(0, 8)}, "columns=0:8 reaches outside the 7 keys"),
+    ("far negative", {"rows": (-12, 9)}, "reaches outside the 9 queries"),
+    ("empty region", {"rows": (4, 4)}, r"rows=\(4, 4\) is an empty region: ask for at least one of the 9 queries"),
+    ("backwards", {"rows": slice(5, 2)}, "rows=5:2 is an empty region"),
+    ("step", {"rows": slice(0, 9, 2)}, r"rows has step 2: a region is without gaps; weights\(\) takes single rows"),
+    ("not a region", {"rows": "abc"}, "rows='abc' is not a region: give a slice or a pair"),
+    ("fraction", {"columns": (0.5, 2)}, r"columns=\(0.5, 2\) is not a region"),
+    ("no pixels", {"shape": (0, 5)}, "a picture of 0 × 5: each side must be from 1 to 16,384"),
+    ("a million pixels", {"shape": (256, 10**6)}, "256 × 1,000,000: .* ask for a part with rows=… and columns=…"),
+    ("shape", {"shape": 256}, "shape=256: give the picture's rows and columns as a pair"),
+    ("pool", {"pool": "sum"}, "pool='sum': choose 'max', a bin's largest weight, or 'mean'"),
+]
+
+
+@pytest.mark.parametrize(("_", "how", "text"), WRONG, ids=[row[0] for row in WRONG])
+def test_errors_say_what_to_do(_: str, how: dict[str, Any], text: str) -> None:
+    with pytest.raises(ArgumentError, match=text):
+        heatmap(QUERY, KEY, **how)
+
+
+def test_more_errors() -> None:
+    with pytest.raises(ArgumentError, match="rows 9 is outside the 9 queries: they are numbered 0 to 8"):
+        weights(QUERY, KEY, rows=[0, 9])
+    with pytest.raises(ArgumentError, match="columns is an empty region: ask for at least one of the 7"):
+        weights(QUERY, KEY, columns=[])
+    with pytest.raises(ArgumentError, match=r"give a slice, a pair .* or a list of whole numbers"):
+        weights(QUERY, KEY, columns=[0.5])
+    with pytest.raises(ArgumentError, match="k=0: ask for at least one key a row"):
+        top(QUERY, KEY, k=0)
+    with pytest.raises(ShapeError, match=r"logsumexp has shape \(4,\), but one number a row is \(9,\)"):
+        heatmap(QUERY, KEY, logsumexp=np.zeros(4))
+    with pytest.raises(EngineError, match="there is no engine 'cuda'"):
+        heatmap(QUERY, KEY, engine="cuda")
+    big = np.broadcast_to(np.float32(0), (32_768, 4))
+    with pytest.raises(ArgumentError, match=r"32,768 × 32,768 weights are 4.0 GiB: .*heatmap"):
+        weights(big, big)
+    call = prepare(QUERY, KEY)
+    with pytest.raises(ArgumentError, match="head=3 is outside the 1 query heads"):
+        regions.one_head(call, 3)
+    with pytest.raises(ArgumentError, match="bin 5 is outside the picture's 2"):
+        heatmap(QUERY, KEY, shape=(2, 2)).cells(5, 0)
+
+
+def test_blocks_by_every_kind_of_index() -> None:
+    rng = np.random.default_rng(0)
+    query, key = rng.normal(size=(2, 9, 4)), rng.normal(size=(2, 7, 4))
+    whole = weights(query, key)
+    for which, same in ((slice(2, 5), [2, 3, 4]), ((2, 5), [2, 3, 4]), (range(2, 5), [2, 3, 4]),
+                        (slice(0, 9, 4), [0, 4, 8]), ([8, 0, 8], [8, 0, 8]), (-1, [8]),
+                        (np.array([-9]), [0])):  # fmt: skip
+        np.testing.assert_allclose(weights(query, key, rows=which), whole[:, same], rtol=1e-12)
+    np.testing.assert_allclose(whole.sum(axis=-1), 1.0)
+
+
+def test_it_shows_itself() -> None:
+    seen = heatmap(np.zeros((2, 9, 4)), np.zeros((2, 7, 4)), shape=(3, 3))
+    assert repr(seen) == "Heatmap(2 × 3 × 3, max of rows 0:9, columns 0:7)"
+    assert replace(seen, pool="mean").head(1).values.shape == (3, 3)
