@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight import spans as sp
-from limelight.allowed import Allowed
+from limelight.allowed import CHUNK, Allowed
 from limelight.errors import ShapeError
-from limelight.masks import Causal, Lengths, Mask, Prefix, Window
+from limelight.masks import Causal, Explicit, Lengths, Mask, Prefix, Window
 
 MOST_SLOTS = 16  # intervals a row; beyond that a boolean array is the smaller form
 
@@ -84,19 +84,30 @@ class Entry(Mask):
         return self.mask._size()
 
 
-def compress(cells: NDArray[np.bool_]) -> Intervals | None:
-    """Booleans [B|1, H|1, nq, nk] as intervals; None where they are too scattered for that."""
-    rows = np.ascontiguousarray(cells)
-    step = max(1, (1 << 24) // max(1, rows[:, :, :1].size))
-    parts = []
-    for start in range(0, rows.shape[2], step):
-        part = sp.runs(rows[:, :, start : start + step])
-        if part.shape[-2] > MOST_SLOTS:
+def measure(allowed: Allowed) -> sp.Spans | None:
+    """What is allowed as intervals, [B|1, H|1, nq, R, 2]; None where that is too scattered."""
+    if allowed.dense is None:
+        return allowed.rows
+    heads = int(np.prod(allowed.dense.shape[:2]))
+    step = max(1, CHUNK // max(1, heads * allowed.nk))
+    columns, parts = np.arange(allowed.nk), []
+    for start in range(0, allowed.nq, step):
+        rows = np.arange(start, min(start + step, allowed.nq))
+        cells = allowed.tile(rows, columns)
+        cells = np.ones((1, 1, len(rows), allowed.nk), np.bool_) if cells is None else cells
+        parts.append(sp.runs(cells))
+        if parts[-1].shape[3] > MOST_SLOTS:
             return None
-        parts.append(part)
     if not parts:
-        return Intervals(np.zeros((*rows.shape[:3], 1, 2), np.int32), rows.shape[3])
-    return Intervals(_join(parts, rows.shape[3]), rows.shape[3])
+        return np.zeros((1, 1, 0, 1, 2), np.int32)
+    return _join(parts, allowed.nk)
+
+
+def compress(cells: NDArray[np.bool_]) -> Mask | None:
+    """Booleans [B|1, H|1, nq, nk] as the plainest mask that says the same; None hides nothing."""
+    nq, nk = cells.shape[2:]
+    spans = measure(Allowed(nq, nk, dense=cells))
+    return Explicit(cells) if spans is None else simplify(Intervals(spans, nk))
 
 
 def stack(parts: list[sp.Spans], nk: int) -> Intervals:

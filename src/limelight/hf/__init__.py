@@ -1,0 +1,32 @@
+"""limelight for Hugging Face Transformers: run any model on it, and see what its heads do.
+
+    register()              attn_implementation="limelight" for every model with the interface
+    load(name)              a model from a folder, a GGUF, the hub's cache or a package; safely
+    capture(model)          a context: what the model attends to inside it becomes a Capture
+
+Names load when first used: `import limelight.hf` imports neither torch nor Transformers.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOMES = {
+    "register": "registration",
+    "capture": "recording",
+    "load": "loading",
+    "Loaded": "loading",
+}
+
+__all__ = list(_HOMES)  # noqa: PLE0604 (a list of names, made from the table above)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,120 @@
+"""What went into a model: token ids and pixels, as its parts received them, and names for both."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from limelight.arrays import as_numpy
+from limelight.capture import Grid, Site
+from limelight.capture.site import Labels
+
+Array = NDArray[Any]
+
+
+class Inputs:
+    """The ids that each part of the model was called with, in order, and the last image."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, list[Array]] = {}
+        self.pixels: Array | None = None
+
+    def add(
+        self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        given = dict(kwargs)
+        if args:
+            parameters = list(inspect.signature(module.forward).parameters)
+            given |= dict(zip(parameters, args, strict=False))
+        ids, pixels = given.get("input_ids"), given.get("pixel_values")
+        if isinstance(ids, torch.Tensor) and ids.ndim == 2 and not ids.is_floating_point():
+            self.ids.setdefault(name, []).append(as_numpy(ids).copy())
+        if isinstance(pixels, torch.Tensor) and pixels.ndim == 4:
+            self.pixels = np.array(as_numpy(pixels), np.float32)
+
+    def find(self, owner: str, batch: int, length: int) -> Array | None:
+        """The ids [batch, length] that the owner, or the nearest part around it, received last."""
+        for name in (*_around(owner), *self.ids):
+            ids = self._last(name, batch, length)
+            if ids is not None:
+                return ids
+        return None
+
+    def _last(self, name: str, batch: int, length: int) -> Array | None:
+        """The part's last ids that make up this length: one call's, or those of several steps."""
+        taken: list[Array] = []
+        for ids in reversed(self.ids.get(name, [])):
+            if len(ids) != batch:
+                return None
+            taken.insert(0, ids)
+            total = sum(part.shape[1] for part in taken)
+            if total >= length:
+                return np.concatenate(taken, axis=1) if total == length else None
+        return None
+
+
+def _around(name: str) -> Iterator[str]:
+    """The module's own name and those of the modules around it, the nearest first."""
+    parts = name.split(".")
+    for count in range(len(parts), -1, -1):
+        yield ".".join(parts[:count])
+
+
+def texts(ids: Array, tokenizer: Any) -> Labels:
+    """Each token as a person reads it, its leading space kept; without a tokenizer its number."""
+    if tokenizer is None:
+        return tuple(tuple(str(i) for i in entry) for entry in ids)
+    known: dict[int, str] = {}
+    for token in np.unique(ids):
+        text = tokenizer.decode([int(token)])
+        # Part of a character, in a byte-level vocabulary: the vocabulary's own spelling.
+        bad = not text or "\N{REPLACEMENT CHARACTER}" in text
+        known[int(token)] = str(tokenizer.convert_ids_to_tokens(int(token))) if bad else text
+    return tuple(tuple(known[int(i)] for i in entry) for entry in ids)
+
+
+def patch_grid(config: Any, pixels: Array) -> Grid | None:
+    """How many patches the image makes; where they stand among the keys, a site tells."""
+    vision = getattr(config, "vision_config", None) or config
+    size = getattr(vision, "patch_size", None)
+    pair = (size, size) if isinstance(size, int) else tuple(size or ())
+    if len(pair) != 2 or pixels.shape[2] < pair[0] or pixels.shape[3] < pair[1]:
+        return None
+    return Grid(pixels.shape[2] // pair[0], pixels.shape[3] // pair[1])
+
+
+def place_grid(grid: Grid | None, sites: tuple[Site, ...]) -> Grid | None:
+    """The grid where the first site that can hold it has it: after class and register tokens."""
+    for site in sites if grid is not None else ():
+        assert grid is not None
+        start = site.keys - grid.rows * grid.columns
+        if site.kind == "self" and site.queries == site.keys and 0 <= start <= 16:
+            return Grid(grid.rows, grid.columns, start)
+    return None
+
+
+def patch_texts(grid: Grid, batch: int) -> Labels:
+    """Names for the tokens of an image: the class token and registers, then row,column."""
+    first = ["[CLS]", *(f"[REG{i}]" for i in range(1, grid.start))][: grid.start]
+    patches = [f"{r},{c}" for r in range(grid.rows) for c in range(grid.columns)]
+    return ((*first, *patches),) * batch
+
+
+def picture(pixels: Array, processor: Any) -> Array:
+    """The pixels as the model saw them, brought back to uint8 [B, height, width, 3]."""
+    image = np.moveaxis(pixels[:, :3], 1, -1)
+    image = image if image.shape[3] == 3 else np.repeat(image[..., :1], 3, axis=3)
+    mean, std = (getattr(processor, name, None) for name in ("image_mean", "image_std"))
+    if mean is not None and std is not None:
+        image = image * np.asarray(std, np.float32) + np.asarray(mean, np.float32)
+    else:
+        low, high = image.min(initial=np.inf), image.max(initial=-np.inf)
+        if low < 0.0 or high > 1.0:
+            image = (image - low) / max(high - low, 1e-6)
+    return (np.clip(image, 0.0, 1.0) * 255.0).round().astype(np.uint8)

@@ -1,0 +1,323 @@
+"""Masks on their way from Transformers to limelight: as rules, not as n×n booleans.
+
+Transformers describes a mask by a function of (batch, head, query, key) and asks the registered
+mask function to make a tensor of it. `mask` recognises the functions that Transformers itself
+builds (causal, windows, chunks, padding, packed documents and their combinations) and returns a
+`CompactMask`: to the model a boolean tensor [B, 1, Nq, Nk], in memory a rule of a few numbers. A
+model that only passes it on never holds the n×n cells; one that slices it or computes with it gets
+the true cells at that moment. A function that is not recognised is evaluated a few rows at a time.
+
+While torch.compile or torch.export trace, nothing may depend on what a tensor holds: then the mask
+is the same boolean tensor that `sdpa` gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import masking_utils as theirs
+from transformers.utils.import_utils import is_tracing
+
+from limelight.allowed import Allowed
+from limelight.capture.intervals import compress
+from limelight.masks import Both, Causal, Documents, Either, Explicit, Lengths, Mask, Prefix, Window
+
+Rule = Callable[..., Any]
+CELLS = 1 << 24  # looked at together where an unknown function must be evaluated
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Remembered(Mask):
+    """A mask that every layer of a model asks for: what it allows is worked out once."""
+
+    mask: Mask
+
+    def dense(self, nq: int, nk: int) -> NDArray[np.bool_]:
+        return self.mask.dense(nq, nk)
+
+    def allowed(self, nq: int, nk: int) -> Allowed:
+        known: dict[tuple[int, int], Allowed] = self.__dict__.setdefault("_allowed", {})
+        if (nq, nk) not in known:
+            known[nq, nk] = self.mask.allowed(nq, nk)
+        return known[nq, nk]
+
+    @property
+    def expression(self) -> str:
+        return self.mask.expression
+
+    def _size(self) -> tuple[int, int]:
+        return self.mask._size()
+
+
+class CompactMask(Tensor):
+    """Looks like bool [B, 1, Nq, Nk] and holds a rule; any operation on it gets the true cells.
+
+    `rule` is a limelight mask over the first `keys` of the keys; the rest (the unused end of a
+    static cache) is hidden from every query. None is a rule that hides nothing.
+    """
+
+    rule: Mask | None
+    keys: int
+
+    @staticmethod
+    def __new__(
+        cls, rule: Mask | None, keys: int, shape: tuple[int, int, int, int], device: Any
+    ) -> CompactMask:
+        self: CompactMask = torch.Tensor._make_wrapper_subclass(
+            cls, shape, dtype=torch.bool, device=device
+        )
+        self.rule = None if rule is None else Remembered(rule)
+        self.keys = keys
+        return self
+
+    def __init__(self, *_: Any) -> None:
+        super().__init__()
+
+    def cells(self) -> Tensor:
+        """The true cells, in full."""
+        batch, _, nq, nk = self.shape
+        cells = np.zeros((batch, 1, nq, nk), np.bool_)
+        cells[..., : self.keys] = True if self.rule is None else self.rule.dense(nq, self.keys)
+        return torch.from_numpy(cells).to(self.device)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        rule = "everything" if self.rule is None else self.rule.expression
+        return f"CompactMask({rule} on {self.keys} keys, shape {tuple(self.shape)})"
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default:  # reentrant checkpointing: the same mask
+            return args[0]
+
+        def filled(value: Any) -> Any:
+            return value.cells() if isinstance(value, CompactMask) else value
+
+        args, kwargs = torch.utils._pytree.tree_map(filled, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: Any = 0,
+    kv_offset: int = 0,
+    mask_function: Rule = theirs.causal_mask_function,
+    attention_mask: Tensor | None = None,
+    local_size: int | None = None,
+    allow_is_causal_skip: bool = True,
+    allow_is_bidirectional_skip: bool = False,
+    use_vmap: bool = False,
+    device: Any = "cpu",
+    **kwargs: Any,
+) -> Tensor | None:
+    """What Transformers calls for `attn_implementation="limelight"`; its arguments are theirs.
+
+    Returns None exactly where the attention function alone can tell what was meant: everything
+    visible, or plain causal from the first position on.
+    """
+    if isinstance(attention_mask, CompactMask):  # made beforehand, as generate() does
+        return attention_mask
+    # A compiled decoding step takes the mask from outside its graph: that must be a plain tensor.
+    compiled_step = q_length == 1 and not allow_is_causal_skip and not allow_is_bidirectional_skip
+    if compiled_step or is_tracing(attention_mask) or is_tracing(q_offset):
+        return theirs.sdpa_mask(
+            batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask,
+            local_size, allow_is_causal_skip, allow_is_bidirectional_skip, use_vmap=use_vmap,
+            device=device,
+        )  # fmt: skip
+    view = View(batch_size, q_length, kv_length, int(q_offset), int(kv_offset), device)
+    padding = theirs.prepare_padding_mask(attention_mask, kv_length, kv_offset)
+    rule, keys = view.rule(mask_function, padding)
+    if rule is None and keys == kv_length:
+        plain = allow_is_bidirectional_skip or (allow_is_causal_skip and q_length == 1)
+    else:
+        # The attention function's own causal rule starts at the first key: top-left.
+        plain = allow_is_causal_skip and rule == Causal() and keys == q_length > 1
+    if plain:
+        return None
+    return CompactMask(rule, keys, (batch_size, 1, q_length, kv_length), device)
+
+
+@dataclass(frozen=True)
+class View:
+    """The part of the whole sequence that one call looks at, and the rules in its terms.
+
+    Query i stands at position i + q_offset, key j at position j + k_offset.
+    """
+
+    batch: int
+    nq: int
+    nk: int
+    q_offset: int
+    k_offset: int
+    device: Any = "cpu"
+
+    def rule(self, function: Rule, padding: Tensor | None) -> tuple[Mask | None, int]:
+        """The mask of this view and how many keys it is about; None hides nothing.
+
+        Keys after the last query, which a causal rule hides from all, are left out: the unused end
+        of a static cache.
+        """
+        last = self.q_offset - self.k_offset + self.nq
+        view = self
+        if 0 < last < self.nk and _is_causal(function):
+            view = replace(self, nk=last)
+        try:
+            rule = view._known(function)
+        except NotImplementedError:
+            rule = view._evaluate(function)
+        if padding is not None:
+            rule = _both(rule, view._padding(padding))
+        return rule, view.nk
+
+    def _known(self, function: Rule) -> Mask | None:
+        """The rule of a function that Transformers built; NotImplementedError for any other."""
+        parts = _closure(function)
+        match KINDS.get(getattr(function, "__code__", None)):
+            case "everything":
+                return None
+            case "causal":
+                return self._window(None, 0)
+            case "window":
+                return self._window(parts["sliding_window"] - 1, None)
+            case "band":
+                return self._window(parts["sliding_window"], parts["sliding_window"])
+            case "chunks":
+                start = parts["left_padding"].cpu().numpy()[:, None]
+                places = (np.arange(n) + at - start for n, at in self._axes)
+                queries, keys = (place // parts["chunk_size"] for place in places)
+                return Documents(keys, queries)
+            case "packed":
+                return self._documents(parts["packed_sequence_mask"])
+            case "blocks":
+                return self._documents(parts["block_sequence_ids"], several=True)
+            case "padding":
+                return self._padding(parts["padding_mask"])
+            case "and":
+                rule = None
+                for part in parts["mask_functions"]:
+                    rule = _both(rule, self._known(part))
+                return rule
+            case "or":
+                rules = [self._known(part) for part in parts["mask_functions"]]
+                whole = [rule for rule in rules if rule is not None]
+                if len(whole) < len(rules):
+                    return None
+                rule = whole[0]
+                for other in whole[1:]:
+                    rule = Either(rule, other)
+                return rule
+        raise NotImplementedError
+
+    @property
+    def _axes(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        return (self.nq, self.q_offset), (self.nk, self.k_offset)
+
+    def _window(self, left: int | None, right: int | None) -> Mask | None:
+        """A band about the positions' own diagonal, where limelight's windows can say it."""
+        diagonal = self.q_offset - self.k_offset
+        if diagonal == self.nk - self.nq:
+            if self.nq == 1 and (left is None or left >= self.nk - 1):
+                return None  # the newest query sees all that came before
+            return Causal() if (left, right) == (None, 0) else Window(left, right)
+        if diagonal == 0:
+            return Window(left, right, align="top-left")
+        raise NotImplementedError
+
+    def _documents(self, ids: Tensor, several: bool = False) -> Mask:
+        table = ids.cpu().numpy()
+        queries, keys = (table[:, at : at + n] for n, at in self._axes)
+        if queries.shape[1] != self.nq or keys.shape[1] != self.nk:
+            raise NotImplementedError
+        if several:  # negative ids belong to no block, not even to one of their own
+            queries, keys = np.where(queries < 0, -1, queries), np.where(keys < 0, -2, keys)
+        return Documents(keys, queries)
+
+    def _padding(self, flags: Tensor) -> Mask | None:
+        """Which keys are real: a few lengths where padding stands at the ends, as it should."""
+        real = flags[:, self.k_offset : self.k_offset + self.nk].cpu().numpy().astype(np.bool_)
+        if real.shape[1] != self.nk:
+            raise NotImplementedError
+        if real.all():
+            return None
+        some = real.any(axis=1)
+        first = np.where(some, real.argmax(axis=1), 0)
+        last = np.where(some, self.nk - real[:, ::-1].argmax(axis=1), 0)
+        if (real.sum(axis=1) != last - first).any():
+            return Explicit(real[:, None, None, :])
+        left = ~Prefix(first) if first.any() else None
+        right = Lengths(last) if (last < self.nk).any() else None
+        return _both(left, right)
+
+    def _evaluate(self, function: Rule) -> Mask | None:
+        """An unknown rule's cells, a few rows at a time, kept as intervals where that is smaller."""
+        step = max(1, CELLS // max(1, self.batch * self.nk))
+        rows = []
+        for start in range(0, self.nq, step):
+            count = min(step, self.nq - start)
+            cells = theirs.sdpa_mask(
+                self.batch, count, self.nk, self.q_offset + start, self.k_offset, function,
+                allow_is_causal_skip=False, use_vmap=True, device=self.device,
+            )  # fmt: skip
+            rows.append(cells.cpu().numpy())
+        cells = np.concatenate(rows, axis=2)
+        return compress(cells)
+
+
+def _kinds() -> dict[Any, str]:
+    """The code of every function that Transformers builds masks of, and what it means here.
+
+    Functions built by the same factory share one code object, and what they close over are their
+    parameters. Code that changes in another version is not found here, and then evaluated.
+    """
+    causal, ids = theirs.causal_mask_function, torch.zeros((1, 1), dtype=torch.int64)
+    samples = {
+        "everything": theirs.bidirectional_mask_function,
+        "causal": causal,
+        "window": theirs.sliding_window_overlay(1),
+        "band": theirs.sliding_window_bidirectional_overlay(1),
+        "chunks": theirs.chunked_overlay(1, ids[0]),
+        "packed": theirs.packed_sequence_mask_function(ids),
+        "blocks": theirs.blockwise_overlay(ids),
+        "padding": theirs.padding_mask_function(ids),
+        "and": theirs.and_masks(causal),
+        "or": theirs.or_masks(causal),
+    }
+    return {function.__code__: kind for kind, function in samples.items()}
+
+
+KINDS = _kinds()
+
+
+def _closure(function: Rule) -> dict[str, Any]:
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    cells = getattr(function, "__closure__", None) or ()
+    return dict(zip(names, (cell.cell_contents for cell in cells), strict=True))
+
+
+def _is_causal(function: Rule) -> bool:
+    """Whether the rule hides every key after its query."""
+    kind = KINDS.get(getattr(function, "__code__", None))
+    if kind == "and":
+        return any(_is_causal(part) for part in _closure(function)["mask_functions"])
+    return kind == "causal"
+
+
+def _both(first: Mask | None, second: Mask | None) -> Mask | None:
+    if first is None or second is None:
+        return second if first is None else first
+    if isinstance(first, Window) and isinstance(second, Window) and first.align == second.align:
+        left, right = (_least(getattr(first, s), getattr(second, s)) for s in ("left", "right"))
+        return Window(left, right, first.align)
+    return Both(first, second)
+
+
+def _least(a: int | None, b: int | None) -> int | None:
+    return min((n for n in (a, b) if n is not None), default=None)

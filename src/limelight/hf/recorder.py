@@ -1,0 +1,218 @@
+"""Recorder: sits in a model's attention while a capture is open, and keeps what passes by."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from limelight.allowed import Allowed
+from limelight.arrays import as_numpy
+from limelight.capture.intervals import measure
+from limelight.errors import ArgumentError
+from limelight.hf.attention import RECORDER, Asked, site_name
+from limelight.hf.inputs import Inputs
+from limelight.hf.series import Said, Series
+from limelight.masks import Explicit, Mask, as_mask
+from limelight.torch import functional
+
+CROSS = re.compile(r"cross|encoder_attn|enc_?dec", re.IGNORECASE)
+
+
+class Recorder:
+    """Keeps the calls of the chosen layers, by module and by how often it ran in one pass."""
+
+    def __init__(
+        self, model: PreTrainedModel, layers: Any, *, values: bool, dtype: Any,
+        progress: Callable[[str], None] | None,
+    ) -> None:  # fmt: skip
+        self.model, self.values, self.dtype, self.progress = model, values, dtype, progress
+        self.names = {module: name for name, module in model.named_modules()}
+        self.layers = layer_numbers(model)
+        self.wanted = self._choose(layers)
+        self.series: dict[tuple[str, int], Series] = {}
+        self.inputs = Inputs()
+        self._depth = 0
+        self._calls: Counter[str] = Counter()
+        self._measured: dict[int, tuple[Any, Any]] = {}
+        self._hooks: list[Any] = []
+
+    def attach(self) -> None:
+        """Stand in every module, and listen where the model and its parts begin and end."""
+        for module in self.names:
+            setattr(module, RECORDER, self)
+            if isinstance(module, PreTrainedModel):
+                begin = module.register_forward_pre_hook(self._begin, with_kwargs=True)
+                end = module.register_forward_hook(self._end, always_call=True)
+                self._hooks += [begin, end]
+
+    def detach(self) -> None:
+        for module in self.names:
+            module.__dict__.pop(RECORDER, None)
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def attention(self, module: nn.Module, asked: Asked) -> Tensor:
+        """Attention as the model asked for, with its health; kept if it is one of the wanted."""
+        name = self.names.get(module, type(module).__name__)
+        turn = self._calls[name]
+        self._calls[name] += 1
+        layer = self._layer(module, name)
+        # Outside of a forward pass this is checkpointing's second run: seen before.
+        if self._depth == 0 or (self.wanted is not None and layer not in self.wanted):
+            return functional.attention(*asked[:3], **asked.rule, site=site_name(module))
+        asked = _without_tail(_with_hidden(asked))
+        seen = functional.inspect(*asked[:3], **asked.rule, site=site_name(module))
+        query, key, value, rule = asked
+        spans, cells = self._rows(rule["mask"], query.shape[2], key.shape[2])
+        said = Said(seen.health.numpy(), _bias(rule["bias"]), spans, cells)
+        at = (name, turn)
+        if at not in self.series:
+            self.series[at] = Series(
+                name=name if turn == 0 else f"{name}#{turn}", layer=layer,
+                kind=_kind(module, name, query.shape[2], key.shape[2], spans),
+                scale=rule["scale"], softcap=rule["softcap"],
+                sinks=None if rule["sinks"] is None else np.array(as_numpy(rule["sinks"])),
+                dtype=self.dtype,
+            )  # fmt: skip
+        self.series[at].add(query, key, value if self.values else None, said)
+        if self.progress is not None:
+            self.progress(name)
+        return seen.output
+
+    def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._depth == 0:
+            self._calls.clear()
+            self._measured.clear()
+        self._depth += 1
+        self.inputs.add(self.names[module], module, args, kwargs)
+
+    def _end(self, *_: Any) -> None:
+        self._depth = max(0, self._depth - 1)
+
+    def _rows(self, mask: Any, nq: int, nk: int) -> tuple[Any, Any]:
+        """The mask in rows, worked out once for all layers that share it."""
+        known = self._measured.get(id(mask))
+        if known is None or known[0] is not mask or known[1][0] != (nq, nk):
+            allowed = _allowed(mask, nq, nk)
+            spans = measure(allowed)
+            cells = None
+            if spans is None:
+                cells = allowed.tile(np.arange(nq), np.arange(nk))
+            known = self._measured[id(mask)] = (mask, ((nq, nk), spans, cells))
+        _, spans, cells = known[1]
+        return spans, cells
+
+    def _layer(self, module: nn.Module, name: str) -> int:
+        """The module's layer; where layers share modules (ALBERT), how many ran before it."""
+        if len(self.layers) > len({layer_number(m, n) for m, n in _attentions(self.names)}):
+            return sum(self._calls.values()) - 1
+        return layer_number(module, name)
+
+    def _choose(self, layers: Any) -> set[int] | None:
+        if layers is None:
+            return None
+        chosen = [layers] if isinstance(layers, int) else list(layers)
+        numbers = sorted(self.layers)
+        wanted = set()
+        for layer in chosen:
+            at = numbers[layer] if -len(numbers) <= layer < 0 else layer
+            if at not in self.layers:
+                raise ArgumentError(
+                    f"layer {layer} does not exist: {type(self.model).__name__} has "
+                    f"{len(numbers)} layers, numbered from {numbers[0]} to {numbers[-1]}"
+                )
+            wanted.add(at)
+        if not wanted:
+            raise ArgumentError("no layer was asked for: give layer numbers, or None for all")
+        return wanted
+
+
+def layer_numbers(model: PreTrainedModel) -> set[int]:
+    """The numbers that the model's layers go by."""
+    named = {module: name for name, module in model.named_modules()}
+    found = {layer_number(module, name) for module, name in _attentions(named)}
+    config = model.config.get_text_config()
+    return found | set(range(getattr(config, "num_hidden_layers", None) or 0)) or {0}
+
+
+def layer_number(module: nn.Module, name: str) -> int:
+    """What the module says, or the first number in its name."""
+    said = getattr(module, "layer_idx", None)
+    if isinstance(said, int):
+        return said
+    numbers = [int(part) for part in name.split(".") if part.isdigit()]
+    return numbers[0] if numbers else 0
+
+
+def _attentions(names: dict[nn.Module, str]) -> list[tuple[nn.Module, str]]:
+    return [(m, n) for m, n in names.items() if "attention" in type(m).__name__.lower()]
+
+
+def _kind(module: nn.Module, name: str, nq: int, nk: int, spans: Any) -> str:
+    """Whether queries and keys come from one sequence: by name, and where that is silent by size.
+
+    Fewer queries than keys is also a cache from before the capture began; then the mask is causal.
+    """
+    if getattr(module, "is_cross_attention", False) or CROSS.search(name.rpartition(".")[2]):
+        return "cross"
+    sees_all = spans is not None and bool((spans[..., 0, :] == (0, nk)).all())
+    return "cross" if nk < nq or (1 < nq < nk and sees_all) else "self"
+
+
+def _allowed(mask: Any, nq: int, nk: int) -> Allowed:
+    rule = as_mask(as_numpy(mask) if isinstance(mask, Tensor) else mask)
+    allowed = Allowed(nq, nk) if rule is None else rule.allowed(nq, nk)
+    return replace(allowed, dense=None if allowed.dense is None else as_numpy(allowed.dense))
+
+
+def _with_hidden(asked: Asked) -> Asked:
+    """An additive mask's "minus infinity", which models write as the least float, as a mask."""
+    bias = asked.rule["bias"]
+    if bias is None:
+        return asked
+    hidden = bias <= torch.finfo(bias.dtype).min / 2
+    if not hidden.any():
+        return asked
+    mask: Mask | Tensor | None = asked.rule["mask"]
+    if mask is None:
+        mask = ~hidden
+    else:
+        theirs = as_mask(mask)
+        assert theirs is not None
+        mask = theirs & Explicit(~hidden)
+    rest = torch.where(hidden, 0.0, bias)
+    return asked._replace(rule={**asked.rule, "mask": mask, "bias": rest if rest.any() else None})
+
+
+def _without_tail(asked: Asked) -> Asked:
+    """Without the keys that no query may see, at the end of a static cache: they are not there yet.
+
+    Only a step that comes with a plain tensor as mask can have them; rules leave them out.
+    """
+    mask = asked.rule["mask"]
+    nq, nk = asked.query.shape[2], asked.key.shape[2]
+    if not isinstance(mask, Tensor) or nq >= nk or mask.shape[3] != nk:
+        return asked
+    used = int((mask.flatten(0, 2).any(dim=0) * torch.arange(1, nk + 1, device=mask.device)).max())
+    if not nq <= used < nk:
+        return asked
+    bias = asked.rule["bias"]
+    rule = {
+        **asked.rule,
+        "mask": mask[..., :used],
+        "bias": bias if bias is None or bias.shape[3] == 1 else bias[..., :used],
+    }
+    return Asked(asked.query, asked.key[:, :, :used], asked.value[:, :, :used], rule)
+
+
+def _bias(bias: Tensor | None) -> Any:
+    return None if bias is None else np.array(as_numpy(bias))

@@ -1,0 +1,167 @@
+"""Series: the calls of one attention while a capture is open, put together to one site.
+
+A forward pass makes one call. Generation makes one call a step: the first with the whole prompt,
+then a new query against all keys so far (or the last ones, in a sliding cache). The new keys of a
+step are those of its new queries, so each step adds a row and a column, and the whole becomes the
+causal square that one pass over the finished text would have made, in O(n) numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from limelight import spans as sp
+from limelight.arrays import as_numpy
+from limelight.capture import Rows, Site
+from limelight.capture.intervals import simplify, stack
+from limelight.errors import ArgumentError
+from limelight.health import Health
+from limelight.masks import Explicit, Mask
+
+Array = NDArray[Any]
+CLOSE = 1e-2  # a cache may hold its keys quantised; those of another text differ by far more
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a call's pass said about its rows, and its mask row by row."""
+
+    health: Health  # NumPy
+    bias: Array | None
+    spans: sp.Spans | None  # [B|1, H|1, nq, R, 2], None where only cells can say it
+    cells: Array | None  # then these: bool [B|1, H|1, nq, nk]
+
+
+@dataclass
+class Series:
+    """What is known of one site so far."""
+
+    name: str
+    layer: int
+    kind: str
+    scale: float | None
+    softcap: float | None
+    sinks: Array | None
+    dtype: Any = None
+    runs: int = 0
+    steps: list[tuple[Said, int]] = field(default_factory=list)  # and the first key in view
+    query: list[Array] = field(default_factory=list)
+    key: list[Array] = field(default_factory=list)
+    value: list[Array] = field(default_factory=list)
+
+    @property
+    def keys(self) -> int:
+        return sum(part.shape[2] for part in self.key)
+
+    @property
+    def queries(self) -> int:
+        return sum(part.shape[2] for part in self.query)
+
+    def add(self, query: Tensor, key: Tensor, value: Tensor | None, said: Said) -> None:
+        """Continue the run with this call, or begin a new one that replaces it."""
+        nq, nk = query.shape[2], key.shape[2]
+        call = (query, key, value, said)
+        if self.kind == "cross":
+            if not self.key or nk != self.keys or not self._same(key, nk - 1):
+                self._begin(*call)
+            else:
+                self._append(*call, new=0, first=0)
+        elif not self.key or nk == nq:
+            self._begin(*call)
+        else:
+            past = nk - nq
+            if past > self.keys or not self._same(key, past - 1):
+                raise ArgumentError(
+                    f"{self.name}: the keys of earlier steps changed while the model generated, as "
+                    f"in beam search or assisted decoding, so the steps make no one picture. "
+                    f"Capture greedy or sampled generation, or one pass over the finished text"
+                )
+            self._append(*call, new=nq, first=self.keys - past)
+
+    def site(self, labels: dict[str, Any]) -> Site:
+        """The whole run as one site."""
+        rows = Rows(*(
+            np.concatenate([getattr(said.health, name) for said, _ in self.steps], axis=2)
+            for name in ("logsumexp", "max_logit", "entropy")
+        ))  # fmt: skip
+        return Site(
+            name=self.name, layer=self.layer, kind=self.kind, scale=self.scale,
+            softcap=self.softcap, sinks=self.sinks,
+            query=_joined(self.query), key=_joined(self.key),
+            value=_joined(self.value) if self.value else None,
+            mask=self._mask(), bias=self._bias(), rows=rows, **labels,
+        )  # fmt: skip
+
+    def _begin(self, query: Tensor, key: Tensor, value: Tensor | None, said: Said) -> None:
+        self.runs += 1
+        self.steps, self.query, self.key, self.value = [], [], [], []
+        self._append(query, key, value, said, new=key.shape[2], first=0)
+
+    def _append(
+        self, query: Tensor, key: Tensor, value: Tensor | None, said: Said, *, new: int, first: int
+    ) -> None:  # fmt: skip
+        self.query.append(self._keep(query))
+        if new:
+            self.key.append(self._keep(key[:, :, -new:]))
+            if value is not None:
+                self.value.append(self._keep(value[:, :, -new:]))
+        self.steps.append((said, first))
+
+    def _keep(self, tensor: Tensor) -> Array:
+        """A copy of its own, in memory that the model will not write to again."""
+        array = as_numpy(tensor)
+        return np.array(array, self.dtype or array.dtype, order="C")
+
+    def _same(self, key: Tensor, at: int) -> bool:
+        """Whether the last key known is still the key at that place of the view."""
+        known = self.key[-1][:, :, -1].astype(np.float64)
+        seen = as_numpy(key[:, :, at]).astype(np.float64)
+        if known.shape != seen.shape:
+            return False
+        return bool(np.abs(known - seen).max(initial=0.0) <= CLOSE * np.abs(known).max(initial=0.0))
+
+    def _mask(self) -> Mask | None:
+        nk = self.keys
+        tables = []
+        for said, first in self.steps:
+            if said.spans is None:
+                return Explicit(self._cells(nk))
+            tables.append(np.minimum(said.spans + np.int32(first), np.int32(nk)))
+        return simplify(stack(tables, nk))
+
+    def _cells(self, nk: int) -> Array:
+        parts = [_cells(said, first, nk) for said, first in self.steps]
+        lead = np.broadcast_shapes(*(part.shape[:2] for part in parts))
+        return np.concatenate([np.broadcast_to(p, lead + p.shape[2:]) for p in parts], axis=2)
+
+    def _bias(self) -> Array | None:
+        biases = [(said.bias, first) for said, first in self.steps if said.bias is not None]
+        if not biases:
+            return None
+        if len(self.steps) == 1:
+            return biases[0][0]
+        rows = []
+        for bias, first in biases:
+            wide = np.zeros((*bias.shape[:3], self.keys), bias.dtype)
+            wide[..., first : first + bias.shape[3]] = bias
+            rows.append(wide)
+        return np.concatenate(rows, axis=2)
+
+
+def _joined(parts: list[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2)
+
+
+def _cells(said: Said, first: int, nk: int) -> Array:
+    """A call's allowed cells among all the keys of the run."""
+    if said.spans is not None:
+        return sp.inside(said.spans + np.int32(first), np.arange(nk))
+    assert said.cells is not None
+    wide = np.zeros((*said.cells.shape[:3], nk), np.bool_)
+    wide[..., first : first + said.cells.shape[3]] = said.cells
+    return wide
