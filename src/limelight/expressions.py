@@ -1,6 +1,6 @@
 """Masks from text, in the words in which they print themselves.
 
-    parse("causal & window(4, 0)")    parse("Causal() | Prefix(3)")    parse("~documents([0, 0, 1])")
+    parse("causal & window(4, 0)")   parse("Causal() | Prefix(3)")   parse("~documents([0, 0, 1])")
 
 Only the masks of this package, numbers, lists of numbers, and `&`, `|`, `~` are understood; nothing
 is evaluated, so text from anywhere is safe to read.

@@ -36,6 +36,11 @@ def show(out: Console, view: Table) -> None:
     out.print(Padding(view, (0, 0, 1, 3), expand=False))
 
 
+def indented(out: Console, text: str, by: int) -> None:
+    """Print a paragraph, wrapped under its own beginning."""
+    out.print(Padding(text, (0, 0, 0, by), expand=False))
+
+
 def right(view: Table, *columns: int) -> Table:
     """The same table with those columns flush right, for numbers."""
     for column in columns:

@@ -76,7 +76,7 @@ def saturate(
 
 
 def _side_by_side(out: Console, plain: Row, scaled: Row, d_k: int) -> None:
-    """Two softmaxes over the same keys, one under the other, and their figures beside each other."""
+    """Two softmaxes over the same keys, and their figures side by side."""
     titles = ("Not scaled", f"Divided by √{d_k}")
     for title, row in zip(titles, (plain, scaled), strict=True):
         out.print(f"   [bold]{title}[/]")
@@ -107,8 +107,8 @@ def _table(out: Console, curve: Curve) -> None:
             )  # fmt: skip
         show(out, right(view, 0, 1, 2, 4, 5, 6))
     out.print(
-        "score ±: standard deviation of the scores. max prob: the largest weight p. gradient: p·(1−p). spread: entropy / ln(keys). "
-        "saturated: draws with p ≥ 0.95.",
+        "score ±: standard deviation of the scores. max prob: the largest weight p. gradient: "
+        "p·(1−p). spread: entropy / ln(keys). saturated: draws with p ≥ 0.95.",
         style="dim",
     )
 

@@ -1,0 +1,221 @@
+"""limelight exercise: attention by hand in a terminal, and for machines as JSON."""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from limelight.cli._edge import JsonOption, console, indented, print_json, show, table
+from limelight.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from limelight.exercises import Exercise, Feedback, Progress
+
+MARKS = {"right": "[green]✓[/]", "rounding": "[yellow]≈[/]", "mistake": "[red]✗[/]",
+         "wrong": "[red]✗[/]", "unreadable": "[yellow]?[/]"}  # fmt: skip
+NAMES = {"raw": "scores", "scaled": "scaled", "weights": "weights", "output": "output",
+         "dominant": "value"}  # fmt: skip
+
+
+def exercise(
+    level: Annotated[int, typer.Option(help="From 1 to 5; 0 is the worked example.")] = 1,
+    seed: Annotated[
+        int | None, typer.Option(help="Which exercise of the level.", show_default="a new one")
+    ] = None,
+    step: Annotated[
+        str, typer.Option(help="Begin at raw, scaled, weights, output or dominant.")
+    ] = "raw",
+    quiz: Annotated[
+        bool, typer.Option("--quiz", help="Questions on what is often misread instead.")
+    ] = False,
+    check: Annotated[
+        list[str] | None,
+        typer.Option(help="Check an answer without asking, as raw=5,2,-1; can be repeated."),
+    ] = None,
+    answers: Annotated[
+        bool, typer.Option("--answers", help="Give the solution and the arithmetic.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Compute an attention by hand and have every step checked.
+
+    Five steps: the dot products, the scaled scores, the weights, the output, and which value
+    dominates. At the prompt, 'hint' helps, 'show' gives the step's solution, 'quit' stops; the same
+    level and seed bring the same exercise back.
+    """
+    from limelight.exercises import Progress, generate
+
+    if quiz:
+        _quiz(answers, json)
+        return
+    seed = random.SystemRandom().randrange(1, 10_000) if seed is None else seed
+    task = generate(level, seed)
+    progress = Progress.at(task, step)
+    if check:
+        _check(task, check, json)
+    elif json:
+        print_json(task.to_dict(answers=answers))
+    elif answers:
+        out = console()
+        _present(out, task)
+        _solution(out, task)
+    else:
+        _ask(console(), progress)
+
+
+def _check(task: Exercise, given: list[str], json: bool) -> None:
+    """Feedback on answers from the command line."""
+    from limelight.exercises import check
+
+    pairs = [text.partition("=") for text in given]
+    for text, (_, sign, _answer) in zip(given, pairs, strict=True):
+        if not sign:
+            raise ArgumentError(f"--check {text!r}: write the step and the answer, as raw=5,2,-1")
+    found = [check(task, name.strip(), answer) for name, _, answer in pairs]
+    if json:
+        print_json({"exercise": task.to_dict(), "feedback": [item.to_dict() for item in found]})
+        return
+    out = console()
+    _present(out, task)
+    for feedback in found:
+        _say(out, feedback, f"{NAMES[feedback.step]}: ")
+
+
+def _ask(out: Console, progress: Progress) -> None:
+    """The dialogue. Only right answers and 'show' move on; nothing typed can lose what is done."""
+    from limelight.exercises import STEPS
+
+    task = progress.exercise
+    _present(out, task)
+    out.print("Type your answer, or [bold]hint[/], [bold]show[/], [bold]quit[/].\n")
+    asked, hints = "", 0
+    while (step := progress.step) is not None:
+        if step != asked:
+            asked, hints = step, 0
+            out.print(f"[bold]{progress.done + 1} of {len(STEPS)}[/]  {task.question(step)}")
+        line = _read(out, f"{NAMES[step]}> ")
+        word = "quit" if line is None else line.strip().lower()
+        if word in ("quit", "exit", "q"):
+            _stop(out, progress)
+            return
+        if word in ("hint", "h", "help", "?"):
+            known = task.hints(step)
+            indented(out, f"{known[min(hints, len(known) - 1)]}\n", 2)
+            hints += 1
+        elif word in ("show", "s"):
+            for row in task.working(step):
+                out.print(f"  {row}")
+            out.print()
+            progress = progress.show()
+        elif word:
+            progress = progress.answer(line)
+            if progress.feedback is not None:
+                _say(out, progress.feedback)
+    _finish(out, progress)
+
+
+def _read(out: Console, prompt: str) -> str | None:
+    """One line; None at the end of input. Echoed where it does not come from a keyboard."""
+    try:
+        line = out.input(prompt, markup=False)
+    except (EOFError, KeyboardInterrupt):
+        out.print()
+        return None
+    except UnicodeDecodeError:
+        return "(not text)"
+    if not sys.stdin.isatty():
+        out.print(line, markup=False)
+    return line
+
+
+def _say(out: Console, feedback: Feedback, before: str = "") -> None:
+    indented(out, f"{MARKS[feedback.verdict]} {before}{escape(feedback.says)}", 2)
+    if feedback.instead:
+        indented(out, escape(feedback.instead), 4)
+    out.print()
+
+
+def _present(out: Console, task: Exercise) -> None:
+    from limelight.exercises import LEVELS
+    from limelight.numbers import vector
+
+    out.print(f"[bold]Level {task.level}, exercise {task.seed}[/]: {LEVELS[task.level].summary}\n")
+    out.print(f"   query = {vector(task.query)}", markup=False)
+    hidden = [] if all(task.allowed) else [""]
+    view = table("", "key", "value", *hidden)
+    for j, (key, value) in enumerate(zip(task.keys, task.values, strict=True)):
+        note = [] if task.allowed[j] else ["hidden: it comes after the query"]
+        view.add_row(str(j), vector(key), vector(value), *note)
+    show(out, view)
+
+
+def _solution(out: Console, task: Exercise) -> None:
+    from limelight.exercises import STEPS
+
+    for step in STEPS:
+        out.print(f"[bold]{NAMES[step]}[/]")
+        for row in task.working(step):
+            out.print(f"  {row}", markup=False)
+
+
+def _stop(out: Console, progress: Progress) -> None:
+    task = progress.exercise
+    out.print(
+        f"Stopped. Go on where you were with:\n  limelight exercise --level {task.level} "
+        f"--seed {task.seed} --step {progress.step}"
+    )
+
+
+def _finish(out: Console, progress: Progress) -> None:
+    from limelight.exercises import LEVELS, STEPS
+
+    task = progress.exercise
+    alone = [name for name in STEPS if name not in progress.shown]
+    first = sum(progress.tries[STEPS.index(name)] == 1 for name in alone)
+    out.print(f"[bold]Done[/]: {len(alone)} of {len(STEPS)} steps on your own, {first} at once.")
+    if len(alone) == len(STEPS) == first and task.level < max(LEVELS):
+        more = f"--level {task.level + 1}"
+        out.print(f"The next level: limelight exercise {more} ({LEVELS[task.level + 1].summary})")
+    else:
+        out.print(f"Another of this level: limelight exercise --level {task.level}")
+
+
+def _quiz(answers: bool, json: bool) -> None:
+    """The questions one by one; wrong choices say why, and the question is asked again."""
+    from limelight.exercises import QUIZ
+
+    if json:
+        print_json([question.to_dict(answers=answers) for question in QUIZ])
+        return
+    out = console()
+    at_once = 0
+    for number, question in enumerate(QUIZ, start=1):
+        out.print(f"[bold]{number} of {len(QUIZ)}[/]  {question.text}")
+        for letter, option in zip("abc", question.options, strict=False):
+            indented(out, f"{letter}  {option.text}", 3)
+        tries = 0
+        while not answers:
+            line = _read(out, "a, b or c> ")
+            if line is None or line.strip().lower() in ("quit", "q", "exit"):
+                out.print(f"Stopped after {number - 1} of {len(QUIZ)}, {at_once} right at once.")
+                return
+            choice = "abc".find(line.strip().lower()) if len(line.strip()) == 1 else -1
+            if choice < 0:
+                out.print("  [yellow]?[/] Type a, b or c; or quit.\n")
+                continue
+            tries += 1
+            right, says = question.check(choice)
+            indented(out, f"{MARKS['right' if right else 'wrong']} {says}\n", 2)
+            if right:
+                at_once += tries == 1
+                break
+        if answers:
+            indented(out, f"{'abc'[question.right]}: {question.options[question.right].says}\n", 2)
+    if not answers:
+        out.print(f"[bold]Done[/]: {at_once} of {len(QUIZ)} right at once.")

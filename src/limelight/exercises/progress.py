@@ -1,0 +1,67 @@
+"""Progress: how far someone has come in an exercise. A value; answering gives a new one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from limelight.exercises.check import Feedback, check
+from limelight.exercises.exercise import STEPS, Exercise, known
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The steps done so far, and how many tries each took.
+
+    >>> from limelight.exercises import WORKED
+    >>> now = Progress(WORKED).answer("5, 2, -1")
+    >>> now.feedback.says, now.step
+    ('Right.', 'scaled')
+    """
+
+    exercise: Exercise
+    done: int = 0
+    tries: tuple[int, ...] = (0,) * len(STEPS)
+    shown: frozenset[str] = field(default_factory=frozenset)  # steps whose solution was shown
+    feedback: Feedback | None = None
+
+    @classmethod
+    def at(cls, exercise: Exercise, step: str) -> Progress:
+        """Starting in the middle, with the steps before taken as shown."""
+        done = STEPS.index(known(step))
+        return cls(exercise, done, shown=frozenset(STEPS[:done]))
+
+    @property
+    def step(self) -> str | None:
+        """The step to answer now; None at the end."""
+        return STEPS[self.done] if self.done < len(STEPS) else None
+
+    @property
+    def finished(self) -> bool:
+        return self.step is None
+
+    def answer(self, given: Any) -> Progress:
+        """After an answer: one step on if it is right; else the same step with feedback.
+
+        An answer that cannot be read does not count as a try.
+        """
+        if self.step is None:
+            return self
+        feedback = check(self.exercise, self.step, given)
+        tries = list(self.tries)
+        tries[self.done] += feedback.verdict != "unreadable"
+        return replace(self, done=self.done + feedback.right, tries=tuple(tries), feedback=feedback)
+
+    def show(self) -> Progress:
+        """Past this step, with its solution shown."""
+        if self.step is None:
+            return self
+        return replace(self, done=self.done + 1, shown=self.shown | {self.step}, feedback=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "step": self.step, "finished": self.finished, "done": list(STEPS[: self.done]),
+            "tries": dict(zip(STEPS, self.tries, strict=True)),
+            "shown": [step for step in STEPS if step in self.shown],
+            "feedback": None if self.feedback is None else self.feedback.to_dict(),
+        }  # fmt: skip
