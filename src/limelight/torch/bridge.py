@@ -15,7 +15,11 @@ from torch import Tensor
 
 from limelight.call import Call
 from limelight.engines import ENGINES, Engine, choose
+from limelight.errors import EngineError
 from limelight.reference import Gradients, State
+
+
+SITE = "_limelight_site"  # the attribute in which a module finds the name that a monitor gave it
 
 
 class Observer(Protocol):
@@ -47,7 +51,7 @@ def forward(call: Call, engine: str, *, health: bool, site: str = "") -> State:
 
 def backward(call: Call, engine: str, state: State, grad_output: Tensor) -> Gradients:
     """The gradients by every input of the call, in the inputs' own dtypes."""
-    row = pick(call, engine)
+    row = pick(call, engine, backward=True)
     if row.takes_tensors:
         grads: Gradients = row.module.backward(call, state, grad_output)
         return grads
@@ -62,21 +66,30 @@ def backward(call: Call, engine: str, state: State, grad_output: Tensor) -> Grad
     ))  # fmt: skip
 
 
-def pick(call: Call, engine: str) -> Engine:
-    """As limelight.engines.choose, with what the table rules out remembered for "auto"."""
+def pick(call: Call, engine: str, *, backward: bool = False) -> Engine:
+    """As limelight.engines.choose, with what the table rules out remembered for "auto".
+
+    States are the same whichever engine made them, so under "auto" the backward pass may go to
+    another engine than the forward pass, where the fastest has none.
+    """
     if engine == "auto":
-        for row in _candidates(call.device, call.dtype):
+        for row in _candidates(call.device, call.dtype, backward):
             if row.module.cannot(call) is None:
                 return row
-    return choose(call, engine)
+    row = choose(call, engine)
+    if backward and not hasattr(row.module, "backward"):
+        able = ", ".join(x.name for x in _candidates(call.device, call.dtype, True))
+        raise EngineError(f"the engine {row.name!r} has no backward pass: these have: auto, {able}")
+    return row
 
 
 @cache
-def _candidates(device: str, dtype: str) -> tuple[Engine, ...]:
+def _candidates(device: str, dtype: str, backward: bool) -> tuple[Engine, ...]:
     """Engines for this device and dtype that are usable on this machine, fastest first."""
     return tuple(
         engine for engine in reversed(ENGINES)
         if device in engine.devices and dtype in engine.dtypes and engine.missing() is None
+        and (hasattr(engine.module, "backward") or not backward)
     )  # fmt: skip
 
 

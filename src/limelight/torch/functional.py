@@ -8,19 +8,24 @@ saves the dispatcher's share of a small call.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from limelight.allowed import Allowed
 from limelight.attention import Inspection
 from limelight.call import Call, prepare
 from limelight.errors import ArgumentError
 from limelight.health import Health
-from limelight.masks import Window
+from limelight.masks import Causal, Window
 from limelight.torch import autograd, bridge, operators
 from limelight.torch.tracing import Arguments, trace
+
+_TENSORS = (Tensor, torch.nn.Parameter)
+_FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 def attention(
@@ -51,7 +56,7 @@ def attention(
     if _tracing():
         arguments, restore = trace(query, key, value, **same)
         return restore(operators.attention(*arguments, engine, False, site)[0])
-    call = prepare(query, key, value, **same)
+    call = _quick(query, key, value, **same) or prepare(query, key, value, **same)
     if _plain(call):
         return call.restore(bridge.forward(call, engine, health=False, site=site).output)
     return call.restore(autograd.Attention.apply(*_split(call), engine, False, site)[0])
@@ -77,7 +82,7 @@ def inspect(
         arguments, restore = trace(query, key, value, **same)
         run = operators.attention
     else:
-        call = prepare(query, key, value, **same)
+        call = _quick(query, key, value, **same) or prepare(query, key, value, **same)
         if _plain(call):
             state = bridge.forward(call, engine, health=True, site=site)
             return Inspection(call.restore(state.output), Health.of(call, state))
@@ -153,10 +158,40 @@ def _plain(call: Call) -> bool:
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         return False
     return (
-        all(type(x) in (Tensor, torch.nn.Parameter) for x in tensors)
+        all(type(x) in _TENSORS for x in tensors)
         and forward_ad._current_level < 0
         and autograd.plain()
     )
+
+
+def _quick(
+    query: Any, key: Any, value: Any, *, mask: Any, bias: Any, scale: float | None,
+    softcap: float | None, sinks: Any,
+) -> Call | None:  # fmt: skip
+    """The call where there is nothing to convert: four axes, one dtype, at most a band as mask.
+
+    None for anything else, right or wrong: `prepare` knows what to do or to say. Saves a small
+    decoding call 15 of the 20 µs that the full check takes.
+    """
+    if (bias is not None or sinks is not None or softcap is not None
+            or (mask is not None and type(mask) not in (Causal, Window))
+            or type(query) not in _TENSORS or type(key) not in _TENSORS
+            or type(value) not in _TENSORS):  # fmt: skip
+        return None
+    dtype, device = query.dtype, query.device
+    q, k, v = query.shape, key.shape, value.shape
+    if (dtype not in _FLOATS or key.dtype != dtype or value.dtype != dtype
+            or key.device != device or value.device != device
+            or len(q) != 4 or len(k) != 4 or len(v) != 4
+            or q[0] != k[0] or q[0] != v[0] or k[1:3] != v[1:3] or q[3] != k[3]
+            or not q[3] or not k[1] or q[1] % k[1]):  # fmt: skip
+        return None
+    if scale is None:
+        scale = q[3] ** -0.5
+    elif type(scale) is not float or not math.isfinite(scale):
+        return None
+    allowed = Allowed(q[2], k[2]) if mask is None else mask.allowed(q[2], k[2])
+    return Call(query, key, value, allowed, None, scale, None, None, (q[0],), False)
 
 
 def _split(call: Call) -> Arguments:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from limelight.attention import Inspection
 from limelight.errors import ArgumentError, ShapeError
 from limelight.masks import Causal, Window, as_mask
+from limelight.torch.bridge import SITE
 from limelight.torch.functional import attention, inspect
 from limelight.trace import Trace, trace
 
@@ -124,7 +125,6 @@ class SelfAttention(nn.Module):
         self.model_size, self.heads, self.causal, self.window = model_size, heads, causal, window
         self.head_size = model_size // heads if head_size is None else head_size
         self.scale, self.softcap, self.engine = scale, softcap, engine
-        self.limelight_site = ""  # a Monitor writes this module's name here
         made = {"device": device, "dtype": dtype}
         wide, narrow = heads * self.head_size, self.key_heads * self.head_size
         self.W_Q = nn.Linear(model_size, wide, bias=bias, **made)
@@ -171,13 +171,13 @@ class SelfAttention(nn.Module):
         """x [B, N, model_size] or [N, model_size] to the same shape; `mask` joins the causal rule."""
         query, key, value = self.project(x, cache)
         options = self._options(mask)
-        return self._join(attention(query, key, value, site=self.limelight_site, **options))
+        return self._join(attention(query, key, value, site=self._site(), **options))
 
     def inspect(self, x: Tensor, *, mask: Any = None, cache: Cache | None = None) -> Inspection:
         """The output, and the health of every row of every head, from one pass."""
         query, key, value = self.project(x, cache)
         options = self._options(mask)
-        seen = inspect(query, key, value, site=self.limelight_site, **options)
+        seen = inspect(query, key, value, site=self._site(), **options)
         return Inspection(self._join(seen.output), seen.health)
 
     @torch.no_grad()
@@ -211,6 +211,9 @@ class SelfAttention(nn.Module):
             rule = near if mask is None else near & as_mask(mask)
         return {"mask": rule, "scale": self.scale, "softcap": self.softcap, "sinks": self.sinks,
                 "engine": self.engine}  # fmt: skip
+
+    def _site(self) -> str:
+        return str(getattr(self, SITE, ""))
 
     def _join(self, mixed: Tensor) -> Tensor:
         joined: Tensor = self.W_O(mixed.transpose(-3, -2).flatten(-2))

@@ -8,25 +8,26 @@ import torch
 from torch import nn
 
 from limelight.torch import functional
+from limelight.torch.bridge import SITE
 
 _stack: list[str] = []  # names of the modules whose forward is under way, innermost last
 _patches: list[Patch] = []
 
 
 class Patch:
-    """Writes `limelight_site` on every module, its path in the model; undone by remove().
+    """Writes its path in the model on every module; undone by remove().
 
     With `sdpa`, torch.nn.functional.scaled_dot_product_attention becomes limelight's, and hooks
     keep track of which module is calling it. A call with dropout stays with torch, unseen.
     """
 
     def __init__(self, model: nn.Module, *, sdpa: bool) -> None:
-        self._named: list[nn.Module] = []
+        self._before: list[tuple[nn.Module, Any]] = []
         self._hooks: list[Any] = []
         for path, module in bare(model).named_modules():
             name = path.replace("_orig_mod.", "").replace("_checkpoint_wrapped_module.", "")
-            module.limelight_site = name or type(module).__name__
-            self._named.append(module)
+            self._before.append((module, module.__dict__.get(SITE)))
+            module.__dict__[SITE] = name or type(module).__name__
             if sdpa and not _is_leaf(module):
                 self._hooks.append(module.register_forward_pre_hook(_enter))
                 self._hooks.append(module.register_forward_hook(_leave, always_call=True))
@@ -40,8 +41,11 @@ class Patch:
         return _stack[-1] if _stack else ""
 
     def remove(self) -> None:
-        for module in self._named:
-            module.limelight_site = ""
+        for module, name in self._before:
+            if name is None:
+                module.__dict__.pop(SITE, None)
+            else:
+                module.__dict__[SITE] = name
         for hook in self._hooks:
             hook.remove()
         if self in _patches:
@@ -49,7 +53,7 @@ class Patch:
             if not _patches:
                 nn.functional.scaled_dot_product_attention = _torch_attention
                 _stack.clear()
-        self._named, self._hooks = [], []
+        self._before, self._hooks = [], []
 
 
 def bare(model: nn.Module) -> nn.Module:
@@ -78,7 +82,7 @@ def _attention(
 
 
 def _enter(module: nn.Module, _: Any) -> None:
-    _stack.append(module.limelight_site)  # type: ignore[arg-type]
+    _stack.append(str(getattr(module, SITE, "")))
 
 
 def _leave(module: nn.Module, *_: Any) -> None:

@@ -1,0 +1,195 @@
+"""limelight watch: the file of a training monitor, live in the terminal."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from limelight.cli._edge import JsonOption, console, print_json, table
+from limelight.errors import ArgumentError
+from limelight.torch.journal import Run
+
+BARS = "▁▂▃▄▅▆▇█"
+PANELS = (
+    ("max_logit", max, "largest logit"),
+    ("entropy", min, "entropy of the narrowest head, nats"),
+    ("spread", min, "spread of the narrowest head"),
+    ("saturated", max, "saturated rows of the worst head"),
+)
+
+
+def watch(
+    path: Annotated[Path, typer.Argument(help="The file that limelight.torch.Monitor writes.")],
+    json: JsonOption = False,
+    once: Annotated[bool, typer.Option("--once", help="Show the state and stop.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw the run to an image file and stop.")
+    ] = None,
+    interval: Annotated[
+        float, typer.Option(min=0.1, help="Seconds between two looks at the file.")
+    ] = 1.0,
+) -> None:
+    """Watch a training run's heads: logits, entropy, saturation and alarms."""
+    run = Run.open(path)
+    if plot is not None:
+        draw(run, plot)
+    if json:
+        print_json(state(run))
+    elif plot is not None:
+        typer.echo(f"drew {len(run.records)} records to {plot}")
+    elif once or run.end is not None or not console().is_terminal:
+        console().print(view(run))
+    else:
+        with Live(view(run), console=console(), refresh_per_second=4) as live:
+            while run.end is None:
+                time.sleep(interval)
+                if run.update():
+                    live.update(view(run))
+
+
+def state(run: Run) -> dict[str, Any]:
+    """The latest record with the alarms that are on."""
+    return {
+        "model": run.header.get("model"),
+        "every": run.header.get("every"),
+        "records": len(run.records),
+        "latest": run.records[-1] if run.records else None,
+        "alarms": list(run.active.values()),
+        "ended": None if run.end is None else run.end["reason"],
+    }
+
+
+def view(run: Run) -> Group:
+    """What the terminal shows: a headline, the alarms that are on, one line a layer."""
+    if not run.records:
+        return Group(Text(f"{run.path.name}: waiting for the first record"))
+    record = run.records[-1]
+    return Group(_headline(run, record), *_alarms(run), _layers(run, record))
+
+
+def _headline(run: Run, record: dict[str, Any]) -> Text:
+    known = ("kind", "step", "time", "ranks", "sites")
+    numbers = [f"{k} {v:.5g}" for k, v in record.items() if k not in known and _is_number(v)]
+    ranks = [f"{record['ranks']} ranks"] if record.get("ranks", 1) > 1 else []
+    text = Text(f"{run.header.get('model', 'model')}  step {record['step']:,}", style="bold")
+    text.append("".join(f"  {part}" for part in (*numbers, *ranks)), style="not bold")
+    if run.end is None:
+        age = max(0.0, time.time() - record["time"])
+        text.append(f"  {age:.0f} s ago", style="not bold dim")
+    else:
+        style = "green" if run.end["reason"] == "closed" else "red"
+        text.append(f"  ended: {run.end['reason']}", style=f"not bold {style}")
+    return text
+
+
+def _alarms(run: Run, most: int = 8) -> list[Text]:
+    rows = [
+        Text(f"⚠ {a['alarm']}: {a['site']} head {a['head']}: {a['figure']} {a['value']:.4g} since "
+             f"step {a['step']:,}", style="red")
+        for a in list(run.active.values())[-most:]
+    ]  # fmt: skip
+    hidden = len(run.active) - len(rows)
+    return rows + ([Text(f"  and {hidden} more alarms", style="red")] if hidden else [])
+
+
+def _layers(run: Run, record: dict[str, Any]) -> Any:
+    shown = table("layer", "site", "spread a head", "max logit", "entropy", "spread", "saturated",
+                  "max logit so far")  # fmt: skip
+    for column in shown.columns[3:7]:
+        column.justify = "right"
+    on = {(site, head) for _, site, head in run.active}
+    for site in record["sites"]:
+        strip = Text()
+        for head, spread in enumerate(site["spread"]):
+            glyph = "·" if spread is None else BARS[min(7, int(8 * spread))]
+            strip.append(glyph, style="red" if (site["name"], head) in on else "cyan")
+        shown.add_row(
+            str(site["layer"]), site["name"], strip, _show(site["max_logit"], max, ".2f"),
+            _show(site["entropy"], _mean, ".3f"), _show(site["spread"], _mean, ".3f"),
+            _show(site["saturated"], max, ".0%"), _trend(run, site["name"]),
+        )  # fmt: skip
+    return shown
+
+
+def _trend(run: Run, name: str, most: int = 24) -> str:
+    """The site's largest logit over the last records as a row of bars."""
+    past = [
+        _worst(site["max_logit"], max)
+        for record in run.records[-most:] for site in record["sites"] if site["name"] == name
+    ]  # fmt: skip
+    values = [x for x in past if x is not None]
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    step = (high - low) / 7.999 or 1.0
+    return "".join(" " if x is None else BARS[int((x - low) / step)] for x in past)
+
+
+def draw(run: Run, target: Path) -> None:
+    """The run as four panels, one line a layer, alarms as marks on the axis."""
+    try:
+        import matplotlib as mpl
+
+        mpl.use("Agg")
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise ArgumentError("--plot draws with matplotlib, which is not installed: pip install "
+                            "matplotlib") from None
+    if not run.records:
+        raise ArgumentError(f"{run.path} has no records yet: there is nothing to draw")
+    names = list(dict.fromkeys(s["name"] for r in run.records for s in r["sites"]))
+    figure, axes = plt.subplots(2, 2, figsize=(11, 7), sharex=True, layout="constrained")
+    colours = plt.get_cmap("viridis")
+    for axis, (key, pick, title) in zip(axes.flat, PANELS, strict=True):
+        for i, name in enumerate(names):
+            points = [
+                (record["step"], _worst(site[key], pick))
+                for record in run.records for site in record["sites"] if site["name"] == name
+            ]  # fmt: skip
+            axis.plot(
+                [step for step, _ in points], [float("nan") if y is None else y for _, y in points],
+                color=colours(i / max(1, len(names) - 1)), linewidth=1.2, label=name,
+            )  # fmt: skip
+        steps = [a["step"] for a in run.alarms if a["figure"] == key and a["event"] == "raised"]
+        if steps:
+            axis.plot(steps, [0.0] * len(steps), "v", color="crimson", markersize=5, clip_on=False,
+                      transform=axis.get_xaxis_transform(), label="alarm")  # fmt: skip
+        axis.set_title(title, loc="left", fontsize=10)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25)
+    for axis in axes[1]:
+        axis.set_xlabel("step")
+    if len(names) <= 12:
+        axes[0, 0].legend(fontsize=8, frameon=False)
+    figure.suptitle(f"{run.header.get('model', 'model')}, {run.path.name}: {len(names)} layers, "
+                    f"first (dark) to last (bright)", fontsize=11)  # fmt: skip
+    try:
+        figure.savefig(target, dpi=150)
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"cannot draw to {target}: {error}") from None
+    finally:
+        plt.close(figure)
+
+
+def _worst(values: list[float | None], pick: Any) -> float | None:
+    numbers = [x for x in values if x is not None]
+    return pick(numbers) if numbers else None
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _show(values: list[float | None], pick: Any, how: str) -> str:
+    value = _worst(values, pick)
+    return "–" if value is None else format(value, how)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

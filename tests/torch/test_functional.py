@@ -1,0 +1,304 @@
+"""attention() and inspect() on tensors: values, gradients, strides, dtypes, transforms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.func import grad, jacrev, jvp, vmap
+
+import limelight as ll
+from limelight import reference
+from limelight.call import prepare
+from limelight.engines import ENGINES
+from limelight.errors import DtypeError, EngineError, LimelightError, ShapeError
+from limelight.torch import functional
+from tests.cases import CASES, Case, assert_close, plainly
+
+DTYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16}
+BY_NAME = {case.name: case for case in CASES}
+SOME = ["plain", "no-batch-axis", "two-batch-axes", "grouped", "decode", "causal-top-left", "window",
+        "lengths-zero", "documents-causal", "prefix", "array-thin", "array-causal", "bias-rows",
+        "bias-hides", "softcap", "sinks-masked", "large-logits", "everything"]  # fmt: skip
+TRAINED = [engine.name for engine in ENGINES if "cpu" in engine.devices and engine.missing() is None
+           and hasattr(engine.module, "backward")]  # fmt: skip
+HERE = [engine.name for engine in ENGINES if "cpu" in engine.devices and engine.missing() is None]
+
+
+def tensors(case: Case, dtype: str) -> tuple[list[torch.Tensor], dict[str, Any]]:
+    arrays, options = case.arrays(DTYPES[dtype])
+    for name in ("bias", "sinks"):
+        if name in options:
+            options[name] = torch.from_numpy(options[name])
+    return [torch.from_numpy(x) for x in arrays], options
+
+
+def exact(case: Case, dtype: str) -> tuple[Any, Any]:
+    call = case.call(DTYPES[dtype])
+    return call, reference.forward(call)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", SOME)
+def test_same_as_the_reference(name: str, dtype: str) -> None:
+    case = BY_NAME[name]
+    (query, key, value), options = tensors(case, dtype)
+    call, state = exact(case, dtype)
+    seen = ll.inspect(query, key, value, **options)
+    assert seen.output.dtype == query.dtype
+    plain = plainly(call, np.float64 if dtype == "float64" else np.float32)
+    assert_close(seen.output.reshape(plain.shape), state.output, plain, DTYPES[dtype], what=name)
+    alone = ll.attention(query, key, value, **options)
+    assert torch.equal(alone, seen.output)
+    health = seen.health
+    assert health.entropy.dtype == (torch.float64 if dtype == "float64" else torch.float32)
+    counts = np.broadcast_to(call.allowed.count(call.bias), state.entropy.shape)
+    assert np.array_equal(health.keys.reshape(counts.shape), counts)
+    wide = np.float64 if dtype == "float64" else np.float32
+    for figure, plain in plain_health(call, wide).items():
+        got = getattr(health, figure).reshape(counts.shape)
+        assert_close(got, getattr(state, figure), plain, wide, what=figure)
+
+
+def plain_health(call: Any, wide: Any) -> dict[str, Any]:
+    """The three measured figures by the plain formulas in one precision."""
+    with np.errstate(all="ignore"):
+        steps = reference.steps(call)
+        sinks = np.full(call.query_heads, -np.inf) if call.sinks is None else call.sinks
+        sinks = np.broadcast_to(sinks[:, None, None], (*steps.logits.shape[:3], 1))
+        query, key = (x.astype(wide) for x in (call.query, np.repeat(call.key, call.group, 1)))
+        s = wide(call.scale) * (query @ key.swapaxes(-1, -2))
+        s = s if call.softcap is None else wide(call.softcap) * np.tanh(s / wide(call.softcap))
+        s = s if call.bias is None else s + call.bias.astype(wide)
+        s = np.where(steps.allowed, s, -np.inf).astype(wide)
+        both = np.concatenate([s, sinks.astype(wide)], axis=-1)
+        top = both.max(axis=-1, keepdims=True)
+        y = both - np.where(np.isneginf(top), 0, top)
+        p = np.exp(y)
+        total = p.sum(axis=-1)
+        mean = np.where(p == 0, 0, p * y).sum(axis=-1) / total
+        entropy = np.where(total == 0, 0, np.log(total) - mean)
+        return {"max_logit": s.max(axis=-1), "logsumexp": top[..., 0] + np.log(total), "entropy": entropy}
+
+
+def test_bfloat16_is_float32_rounded() -> None:
+    (query, key, value), _ = tensors(BY_NAME["grouped"], "float32")
+    query, key, value = (x.bfloat16() for x in (query, key, value))
+    for engine in HERE:
+        output = ll.attention(query, key, value, mask=ll.Causal(), engine=engine)
+        wide = ll.attention(query.double(), key.double(), value.double(), mask=ll.Causal())
+        assert output.dtype == torch.bfloat16
+        assert (output.double() - wide).abs().max() <= 2.0**-7 * wide.abs().max()
+
+
+@pytest.mark.parametrize("engine", TRAINED)
+@pytest.mark.parametrize("name", ["grouped", "causal", "lengths-zero", "array-thin", "everything"])
+def test_gradients_are_the_reference_s(name: str, engine: str) -> None:
+    case, dtype = BY_NAME[name], "float32"
+    (query, key, value), options = tensors(case, dtype)
+    given = [query, key, value, *(options[n] for n in ("bias", "sinks") if n in options)]
+    for tensor in given:
+        tensor.requires_grad_()
+    output = functional.attention(query, key, value, engine=engine, **options)
+    direction = torch.from_numpy(np.random.default_rng(1).normal(size=output.shape)).float()
+    output.backward(direction)
+    call = case.call(np.float32)
+    want = reference.gradients(call, direction.numpy())
+    expected = [g for g in (want.query, want.key, want.value, want.bias, want.sinks) if g is not None]
+    assert len(expected) == len(given)
+    plain = plain_gradients(call, direction)
+    for tensor, right, rough in zip(given, expected, plain, strict=True):
+        assert tensor.grad is not None
+        shape = right.shape
+        assert_close(tensor.grad.reshape(shape), right, rough.reshape(shape), np.float32, 3.0)
+
+
+def plain_gradients(call: Any, direction: torch.Tensor) -> list[Any]:
+    """By torch's autograd through the plain formula in float32."""
+    steps = reference.steps(call)
+    allowed = torch.from_numpy(steps.allowed)
+    given = [torch.from_numpy(np.array(x)).requires_grad_() for x in
+             (call.query, call.key, call.value, call.bias, call.sinks) if x is not None]  # fmt: skip
+    query, key, value, *rest = given
+    s = call.scale * (query @ key.repeat_interleave(call.group, 1).mT)
+    s = s if call.softcap is None else call.softcap * torch.tanh(s / call.softcap)
+    s = s if call.bias is None else s + rest[0].where(rest[0] > -torch.inf, 0)
+    s = s.masked_fill(~allowed, -1e30)
+    if call.sinks is not None:
+        s = torch.cat([s, rest[-1][:, None, None].expand(*s.shape[:3], 1)], -1)
+    weights = s.softmax(-1)[..., : call.keys].masked_fill(~allowed, 0)
+    (weights @ value.repeat_interleave(call.group, 1) * direction).sum().backward()
+    return [x.grad.numpy() for x in given]
+
+
+def double(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("mask", [None, ll.Causal(), ll.Window(2, 1), ll.Lengths([0, 5]), ll.Causal() | ll.Prefix(2)],
+                         ids=lambda mask: "none" if mask is None else mask.expression)  # fmt: skip
+def test_gradcheck(mask: Any) -> None:
+    torch.manual_seed(0)
+    given = double(2, 4, 3, 5), double(2, 2, 7, 5), double(2, 2, 7, 3), double(4, 3, 1), double(4)
+
+    def run(*x: torch.Tensor) -> torch.Tensor:
+        return ll.attention(*x[:3], mask=mask, bias=x[3], sinks=x[4], softcap=3.0)
+
+    assert torch.autograd.gradcheck(run, given)
+
+
+@pytest.mark.parametrize("wanted", [(0,), (1,), (2,), (3,), (4,), (0, 3), (1, 2, 4)], ids=str)
+def test_gradients_of_any_subset(wanted: tuple[int, ...]) -> None:
+    torch.manual_seed(1)
+    full = [double(1, 2, 3, 5), double(1, 2, 5, 5), double(1, 2, 5, 3), double(2, 3, 5), double(2)]
+    ll.attention(*full[:3], bias=full[3], sinks=full[4]).square().sum().backward()
+    part = [x.detach().clone().requires_grad_(i in wanted) for i, x in enumerate(full)]
+    ll.attention(*part[:3], bias=part[3], sinks=part[4]).square().sum().backward()
+    for i, (whole, one) in enumerate(zip(full, part, strict=True)):
+        assert (one.grad is not None) == (i in wanted)
+        if one.grad is not None:
+            assert torch.equal(one.grad, whole.grad)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_odd_strides(dtype: torch.dtype) -> None:
+    torch.manual_seed(2)
+    base = [torch.randn(2, 3, 7, 5, dtype=dtype) for _ in range(3)]
+    want = [x.clone().requires_grad_() for x in base]
+    output = ll.attention(*want, mask=ll.Causal())
+    direction = torch.randn(5, 7, 3, 2, dtype=dtype).permute(3, 2, 1, 0)  # a gradient with odd strides
+    output.backward(direction)
+    layouts = {
+        "transposed": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+        "inner stride 2": lambda x: torch.stack([x, x], -1).flatten(-2)[..., ::2],
+        "size last but one": lambda x: x.mT.contiguous().mT,
+        "offset": lambda x: torch.cat([x, x], 2)[:, :, 7:],
+    }
+    for name, layout in layouts.items():
+        given = [layout(x).requires_grad_() for x in base]
+        again = ll.attention(*given, mask=ll.Causal())
+        again.backward(direction)
+        assert torch.allclose(again, output, rtol=0, atol=1e-6), name
+        for x, y in zip(given, want, strict=True):
+            assert torch.allclose(x.grad, y.grad, rtol=0, atol=1e-5), name
+    shared = base[0][:1].clone().requires_grad_()  # stride 0 over the batch
+    ll.attention(shared, *base[1:]).sum().backward()
+    apart = base[0][:1].repeat(2, 1, 1, 1).requires_grad_()
+    ll.attention(apart, *base[1:]).sum().backward()
+    assert torch.allclose(shared.grad, apart.grad.sum(0, keepdim=True), atol=1e-6)
+
+
+def test_rows_without_keys_and_nan_behind_a_mask() -> None:
+    query, key, value = double(1, 1, 3, 4), double(1, 1, 5, 4), double(1, 1, 5, 4)
+    with torch.no_grad():
+        key[:, :, 2] = torch.nan
+        value[:, :, 2] = torch.inf
+    mask = torch.ones(3, 5, dtype=torch.bool)
+    mask[:, 2] = False
+    mask[1] = False
+    output = ll.attention(query, key, value, mask=mask)
+    output.sum().backward()
+    assert output[0, 0, 1].eq(0).all()
+    assert output.isfinite().all()
+    for x in (query, key, value):
+        assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3, 5), (2, 2, 0, 3), (2, 2, 3, 0)], ids=str)
+def test_zero_sizes(shape: tuple[int, int, int, int]) -> None:
+    batch, heads, nq, nk = shape
+    query = torch.randn(batch, heads, nq, 4, requires_grad=True)
+    key, value = torch.randn(batch, heads, nk, 4), torch.randn(batch, heads, nk, 6)
+    seen = ll.inspect(query, key, value, mask=ll.Causal())
+    assert seen.output.shape == (batch, heads, nq, 6)
+    seen.output.sum().backward()
+    assert query.grad.eq(0).all()
+    assert seen.health.keys.shape == (batch, heads, nq)
+
+
+def test_health_has_no_gradient() -> None:
+    seen = ll.inspect(double(3, 4), double(3, 4), double(3, 4))
+    assert seen.output.requires_grad
+    health = seen.health
+    assert not any(x.requires_grad for x in (health.max_logit, health.logsumexp, health.entropy, health.keys))
+
+
+def test_autocast() -> None:
+    query, key, value = (torch.randn(1, 2, 3, 8) for _ in range(3))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = ll.attention(query, key.bfloat16(), value)
+        wide = ll.attention(query.double(), key.double(), value.double())
+    rounded = (x.bfloat16() for x in (query, key, value))
+    assert mixed.dtype == torch.bfloat16
+    assert wide.dtype == torch.float64
+    assert torch.equal(mixed, ll.attention(*rounded))
+
+
+def test_torch_func() -> None:
+    torch.manual_seed(3)
+    given = [double(2, 4, 3, 5).detach(), double(2, 2, 7, 5).detach(), double(2, 2, 7, 3).detach(),
+             double(2, 1, 3, 7).detach(), double(2, 4).detach()]  # fmt: skip
+
+    def run(q: Any, k: Any, v: Any, b: Any, s: Any) -> torch.Tensor:
+        return ll.attention(q, k, v, bias=b, sinks=s, mask=ll.Causal())
+
+    def loss(*x: Any) -> torch.Tensor:
+        return run(*x).square().sum()
+
+    one = [run(*(x[i] for x in given)) for i in range(2)]
+    assert torch.allclose(vmap(run)(*given), torch.stack(one))
+    every = tuple(range(5))
+    grads = [grad(loss, every)(*(x[i] for x in given)) for i in range(2)]
+    for mapped, apart in zip(vmap(grad(loss, every))(*given), zip(*grads, strict=True), strict=True):
+        assert torch.allclose(mapped, torch.stack(apart))
+    shared = vmap(grad(loss, 3), in_dims=(0, 0, 0, None, None))(*given[:3], given[3][0], given[4][0])
+    apart = [grad(loss, 3)(*(x[i] for x in given[:3]), given[3][0], given[4][0]) for i in range(2)]
+    assert torch.allclose(shared, torch.stack(apart))
+    inner = vmap(lambda q, k, v: ll.inspect(q, k, v, mask=ll.Lengths(5)).health.keys)(*given[:3])
+    assert inner.eq(5).all()
+    jacobian = jacrev(lambda q: ll.attention(q, given[1][0], given[2][0]))(given[0][0])
+    assert jacobian.shape == (4, 3, 3, 4, 3, 5)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own, in jvp
+def test_derivatives_that_do_not_exist_are_errors() -> None:
+    x = double(1, 1, 3, 4)
+    with pytest.raises(NotImplementedError, match="jvp"):
+        jvp(lambda q: ll.attention(q, q, q), (x.detach(),), (x.detach(),))
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match="jvp"):
+        dual = torch.autograd.forward_ad.make_dual(x.detach(), x.detach())
+        ll.attention(dual, dual, dual)
+    (first,) = torch.autograd.grad(ll.attention(x, x, x).square().sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="only the first"):
+        first.sum().backward()
+
+
+def test_errors() -> None:
+    query, key = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 5, 4)
+    cases: list[tuple[type[LimelightError], str, Any]] = [
+        (ShapeError, "no dot product", lambda: ll.attention(query, key[..., :3], key)),
+        (DtypeError, "cast them to one", lambda: ll.attention(query, key.double(), key)),
+        (DtypeError, "did not", lambda: ll.attention(query, key.numpy(), key)),
+        (ShapeError, "cannot share", lambda: ll.attention(query, key.repeat(1, 2, 1, 1), key.repeat(1, 2, 1, 1))),
+        (EngineError, "no engine 'nope'", lambda: ll.attention(query, key, key, engine="nope")),
+        (EngineError, "runs on cuda", lambda: ll.attention(query, key, key, engine="hopper")),
+        (DtypeError, "boolean", lambda: ll.attention(query, key, key, bias=torch.ones(3, 5).bool())),
+    ]
+    for kind, message, call in cases:
+        with pytest.raises(kind, match=message):
+            call()
+
+
+def test_the_quick_way_and_the_full_check_agree() -> None:
+    same: dict[str, Any] = {"bias": None, "softcap": None, "sinks": None}
+    for mask in (None, ll.Causal(), ll.Window(2, 1, align="top-left")):
+        query, key = torch.randn(2, 4, 3, 5), torch.randn(2, 2, 7, 5)
+        quick = functional._quick(query, key, key, mask=mask, scale=None, **same)
+        full = prepare(query, key, key, mask=mask, scale=None, **same)
+        assert quick is not None
+        assert (quick.allowed.band, quick.scale, quick.batch_shape) == (full.allowed.band, full.scale, full.batch_shape)
+    assert functional._quick(query, key, key, mask=ll.Lengths([3, 4]), scale=None, **same) is None
+    assert functional._quick(query.numpy(), key, key, mask=None, scale=None, **same) is None
+    assert functional._quick(query, key, key, mask=None, scale=float("nan"), **same) is None
