@@ -23,6 +23,7 @@ LazyGroup.table = {
     "studio": Command(
         "Open the studio: learn attention by touching it, then read a real model.", LOOK
     ),
+    "watch": Command("Watch a training run's heads: logits, entropy, saturation and alarms.", LOOK),
     "engines": Command("List the engines, and why one is missing on this machine.", RUN),
 }
 
