@@ -117,51 +117,66 @@ export interface HealthTable {
   readonly verdicts: readonly (readonly string[])[];
 }
 
-// --- GET /api/exercise?seed=1&level=1 : Exercise ; POST /api/exercise/check : Check ----------------
+// --- GET /api/exercise?seed=1&level=1 : Exercise ----------------------------------------------------
+// limelight.exercises: Exercise.to_dict() and the levels there are.
+
+export type Step = "raw" | "scaled" | "weights" | "output" | "dominant";
 
 export interface Exercise {
-  readonly seed: number;
   readonly level: number;
-  readonly levels: number;
+  readonly seed: number;
+  readonly d_k: number;
   readonly query: readonly number[];
   readonly keys: readonly (readonly number[])[];
   readonly values: readonly (readonly number[])[];
-  readonly steps: readonly ExerciseStep[];
+  /** The key that the query stands on where later ones are hidden; null hides nothing. */
+  readonly position: number | null;
+  readonly allowed: readonly boolean[];
+  readonly steps: readonly { readonly step: Step; readonly question: string; readonly hints: readonly string[] }[];
+  readonly levels: readonly { readonly level: number; readonly summary: string }[];
 }
 
-export interface ExerciseStep {
-  /** "raw", "scaled", "weights", "output", "dominant". */
-  readonly name: string;
-  readonly prompt: string;
-  /** How many numbers are asked for; 1 and a list of choices for a question of which. */
-  readonly count: number;
-  readonly choices: readonly string[] | null;
-  readonly hints: readonly string[];
-}
+// --- POST /api/exercise/check : Feedback.to_dict() -------------------------------------------------
 
 export interface CheckRequest {
   readonly seed: number;
   readonly level: number;
-  readonly step: string;
-  readonly answer: readonly number[];
+  readonly step: Step;
+  /** As typed, one text for each number: "3.54", "hidden". */
+  readonly answer: readonly string[];
 }
 
-export interface Check {
-  readonly correct: boolean;
-  /** Which of the numbers are right. */
-  readonly each: readonly boolean[];
-  /** The diagnosis in a sentence: what was probably done. */
-  readonly message: string;
-  /** The exact figures, given once the step is right or the answer was asked for. */
-  readonly expected: readonly number[] | null;
+export interface Feedback {
+  readonly step: Step;
+  readonly verdict: "right" | "rounding" | "mistake" | "wrong" | "unreadable";
+  readonly kind: string;
+  readonly says: string;
+  readonly instead: string;
+  /** For each number whether it is right; empty where the answer could not be read. */
+  readonly numbers: readonly boolean[];
+  /** Given only when the answer is right. */
+  readonly exact: readonly number[];
+  readonly right: boolean;
 }
 
-// --- GET /api/quiz : QuizQuestion[] ----------------------------------------------------------------
+// --- POST /api/exercise/show {seed, level, step} : Solution ----------------------------------------
+
+export interface Solution {
+  readonly step: Step;
+  /** Exercise.expected(step). */
+  readonly exact: readonly number[];
+  /** Exercise.working(step). */
+  readonly working: readonly string[];
+}
+
+// --- GET /api/quiz : QuizQuestion[] = Question.to_dict(answers=True) -------------------------------
 
 export interface QuizQuestion {
-  readonly id: string;
-  readonly question: string;
-  readonly choices: readonly { readonly text: string; readonly right: boolean; readonly why: string }[];
+  readonly name: string;
+  readonly text: string;
+  readonly options: readonly string[];
+  readonly right: number;
+  readonly says: readonly string[];
 }
 
 // --- calling ---------------------------------------------------------------------------------------
@@ -228,7 +243,10 @@ export const getCell = (
 export const getExercise = (seed: number, level: number, signal?: AbortSignal): Promise<Exercise> =>
   get(`/api/exercise?seed=${seed}&level=${level}`, signal);
 
-export const checkExercise = (request: CheckRequest, signal?: AbortSignal): Promise<Check> =>
+export const checkExercise = (request: CheckRequest, signal?: AbortSignal): Promise<Feedback> =>
   post("/api/exercise/check", request, signal);
+
+export const showExercise = (request: Omit<CheckRequest, "answer">, signal?: AbortSignal): Promise<Solution> =>
+  post("/api/exercise/show", request, signal);
 
 export const getQuiz = (signal?: AbortSignal): Promise<QuizQuestion[]> => get("/api/quiz", signal);
