@@ -30,14 +30,14 @@ class Arrays {
     }
 
     // `given` as an array of `axes` axes; None gives an empty view.
-    View view(nb::handle given, Dtype dtype, int axes, const char* name, bool writable = false) {
+    View view(nb::handle given, Dtype dtype, int axes, const char* name) {
         View view;
         view.dtype = dtype;
         if (given.is_none()) return view;
         if (PyTuple_Check(given.ptr())) {
             from_tuple(given, axes, name, view);
         } else {
-            from_buffer(given, axes, name, writable, view);
+            from_buffer(given, axes, name, view);
         }
         for (int i = 0; i < axes; ++i) {
             if (view.shape[i] < 0) throw std::invalid_argument(std::string(name) + " has a negative size");
@@ -48,9 +48,9 @@ class Arrays {
         return view;
     }
 
-    // Contiguous memory to write to, of exactly `bytes`.
+    // Contiguous memory of exactly `count` numbers, to write to or, if not `writable`, to read.
     template <class T>
-    T* target(nb::handle given, i64 count, const char* name) {
+    T* target(nb::handle given, i64 count, const char* name, bool writable = true) {
         if (given.is_none()) return nullptr;
         Py_buffer& buffer = next();
         if (PyTuple_Check(given.ptr())) {  // (address, bytes) of a fresh contiguous tensor
@@ -60,7 +60,7 @@ class Arrays {
                 throw std::invalid_argument(std::string(name) + " has the wrong size to write to");
             return reinterpret_cast<T*>(address);
         }
-        if (PyObject_GetBuffer(given.ptr(), &buffer, PyBUF_WRITABLE) != 0) {
+        if (PyObject_GetBuffer(given.ptr(), &buffer, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) != 0) {
             --used_;
             throw nb::python_error();
         }
@@ -86,10 +86,9 @@ class Arrays {
         }
     }
 
-    void from_buffer(nb::handle given, int axes, const char* name, bool writable, View& view) {
+    void from_buffer(nb::handle given, int axes, const char* name, View& view) {
         Py_buffer& buffer = next();
-        const int flags = PyBUF_STRIDES | (writable ? PyBUF_WRITABLE : 0);
-        if (PyObject_GetBuffer(given.ptr(), &buffer, flags) != 0) {
+        if (PyObject_GetBuffer(given.ptr(), &buffer, PyBUF_STRIDES) != 0) {
             --used_;
             throw nb::python_error();
         }
@@ -178,13 +177,47 @@ void forward(int dtype, nb::handle q, nb::handle k, nb::handle v, nb::handle ban
     isa().forward(call, out, count);
 }
 
+void backward(int dtype, nb::handle q, nb::handle k, nb::handle v, nb::handle band,
+              nb::handle spans, nb::handle dense, nb::handle bias, int bias_dtype, nb::handle sinks,
+              int sinks_dtype, double scale, double softcap, nb::handle output, nb::handle logsumexp,
+              nb::handle grad_output, nb::handle dq, nb::handle dk, nb::handle dv, nb::handle dbias,
+              nb::handle dsinks) {
+    Arrays arrays;
+    const Call call = read_call(arrays, dtype, q, k, v, band, spans, dense, bias, bias_dtype, sinks,
+                                sinks_dtype, scale, softcap);
+    const i64 size = item_size(call.q.dtype), heads = call.batch() * call.query_heads();
+    const i64 key_rows = call.batch() * call.key_heads() * call.keys();
+    Backward out;
+    out.output = arrays.view(output, call.q.dtype, 4, "output");
+    out.grad_output = arrays.view(grad_output, call.q.dtype, 4, "the gradient of the output");
+    for (const View* view : {&out.output, &out.grad_output})
+        for (int i = 0; i < 4; ++i)
+            if (view->shape[i] != (i < 3 ? call.q.shape[i] : call.value_size())) mismatch("the output");
+    out.logsumexp = arrays.target<float>(logsumexp, heads * call.queries(), "logsumexp", false);
+    out.dq = arrays.target<char>(dq, heads * call.queries() * call.size() * size, "query gradient");
+    out.dk = arrays.target<char>(dk, key_rows * call.size() * size, "key gradient");
+    out.dv = arrays.target<char>(dv, key_rows * call.value_size() * size, "value gradient");
+    if (call.bias) {
+        i64 cells = 1;
+        for (int i = 0; i < 4; ++i) cells *= out.bias_shape[i] = call.bias.shape[i];
+        out.dbias = arrays.target<float>(dbias, cells, "bias gradient");
+    }
+    if (call.sinks) out.dsinks = arrays.target<float>(dsinks, call.query_heads(), "sink gradient");
+    const int count = threads();
+    const nb::gil_scoped_release release;
+    isa().backward(call, out, count);
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
     m.doc() = "The C++ kernels of the native engine; see limelight.engines.native.";
-    m.def("forward", &forward, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(),
-          nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(),
-          nb::arg(), nb::arg(), nb::arg());
+    // nanobind refuses None unless an argument says that it may come.
+    const auto may = nb::arg().none();
+    m.def("forward", &forward, may, may, may, may, may, may, may, may, may, may, may, may, may, may, may,
+          may);
+    m.def("backward", &backward, may, may, may, may, may, may, may, may, may, may, may, may, may, may,
+          may, may, may, may, may, may, may);
     m.def("isas", [] {
         std::vector<std::string> here;
         for (const Isa* const* one = isas(); *one; ++one)

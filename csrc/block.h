@@ -11,6 +11,7 @@ namespace LIMELIGHT_ISA {
 struct Sizes {
     i64 d, dv;          // numbers in a key, in a value
     i64 depth;          // elements in a packed key
+    i64 ldq;            // elements from one packed query to the next
     i64 columns;        // dv rounded up to vectors
     i64 panels;         // panels of columns
     i64 kb, bq;         // keys in a block, rows in a block
@@ -22,11 +23,12 @@ struct Sizes {
         s.d = call.size();
         s.dv = call.value_size();
         s.depth = (s.d + per - 1) / per;
+        s.ldq = round_up(s.depth, W) + W;  // never a multiple of a page: rows would share cache sets
         s.columns = round_up(s.dv, W);
         s.panels = (s.columns + PANEL - 1) / PANEL;
-        // 256 KB of keys and values at most (half of that in pairs), and no row of scores over 2 KB.
-        const i64 room = (i64{1} << 16) / most(1, s.d + s.dv) / PANEL * PANEL;
-        s.kb = most(2 * PANEL, least(256, room));
+        // 256 KB of keys and values at most, to leave room in a second-level cache of 1 MB.
+        const i64 room = per * (i64{1} << 16) / most(1, s.d + s.dv) / PANEL * PANEL;
+        s.kb = most(2 * PANEL, least(384, room));
         s.bq = 8 * MR;
         s.rows = call.group() * call.queries();
         s.spare = W * round_up(most(s.d, s.dv) + 1, 2 * W) + round_up(s.kb, W);
@@ -53,11 +55,11 @@ struct Space {  // one thread's memory for a block of rows
 
     Space(Carver& carve, const Sizes& z) {
         rows = carve.take<Row>(static_cast<std::size_t>(z.bq));
-        m = carve.take<float>(static_cast<std::size_t>(z.bq + W));
-        l = carve.take<float>(static_cast<std::size_t>(z.bq + W));
-        e = carve.take<float>(static_cast<std::size_t>(z.bq + W));
-        alpha = carve.take<float>(MR + W);
-        q = carve.take<typename P::Element>(static_cast<std::size_t>(z.bq * z.depth));
+        m = carve.take<float>(static_cast<std::size_t>(z.bq + GROUP));
+        l = carve.take<float>(static_cast<std::size_t>(z.bq + GROUP));
+        e = carve.take<float>(static_cast<std::size_t>(z.bq + GROUP));
+        alpha = carve.take<float>(GROUP);
+        q = carve.take<typename P::Element>(static_cast<std::size_t>(z.bq * z.ldq));
         o = carve.take<float>(static_cast<std::size_t>(z.bq * z.columns));
         s = carve.take<float>(static_cast<std::size_t>(MR * z.kb));
         t = carve.take<float>(static_cast<std::size_t>(MR * z.columns));
@@ -76,14 +78,10 @@ static void begin_rows(const Call& call, const Logits& logits, const Sizes& z, i
         x.l[r] = x.e[r] = 0.0f;
     }
     for (i64 i = 0; i < round_up(count, MR) * z.columns; ++i) x.o[i] = 0.0f;
-    typename P::Element* q = x.q;
-    for (i64 t = 0; t < count; t += MR) {
-        const int height = height_of(count - t);
-        pack_tile(height, least(height, count - t), z.d, logits.sign, q, x.spare, [&](int r) {
-            const Row& row = x.rows[t + r];
-            return Rows{call.q.at(batch, row.head, row.query), 0, call.q.stride[3], call.q.dtype};
-        });
-        q += height * z.depth;
+    for (i64 r = 0; r < round_up(count, MR); ++r) {
+        const Row& row = x.rows[r];
+        const char* const from = r < count ? call.q.at(batch, row.head, row.query) : nullptr;
+        pack_row(from, call.q.stride[3], call.q.dtype, z.d, logits.sign, x.q + r * z.ldq);
     }
 }
 
@@ -142,19 +140,16 @@ static void attend(const Call& call, const Logits& logits, const Sizes& z, i64 c
     for (float& one : ones) one = 1.0f;
     for (i64 k0 = from; k0 < to; k0 += z.kb) {
         const i64 k1 = least(to, k0 + z.kb);
-        const typename P::Element* q = x.q;
         for (i64 t = 0; t < count; t += MR) {
             const int height = height_of(count - t);
             const i64 n = least(height, count - t);
-            const typename P::Element* const tile = q;
-            q += height * z.depth;
             Range range = range_of(call, x.rows + t, n, k0, k1);
             if (range.from >= range.to) continue;
             // Whole panels are computed; what they add at the edges is blotted out.
             const i64 a = k0 + (range.from - k0) / PANEL * PANEL;
             const i64 columns = round_up(range.to - a, W);
             const bool partial = range.partial || a < range.from || a + columns > range.to;
-            score_tile<P>(height, tile, packed.k + (a - packed.origin) * z.depth, z.depth, columns,
+            score_tile<P>(height, x.q + t * z.ldq, z.ldq, packed.k + (a - packed.origin) * z.depth, z.depth, columns,
                           x.s, z.kb);
             if (logits.written)
                 for (i64 r = 0; r < n; ++r)
@@ -206,6 +201,10 @@ static void write_row(const Call& call, const Result& out, const Logits& logits,
     if (out.entropy) {
         out.max_logit[at] = row.max_logit;
         out.entropy[at] = row.entropy;
+    }
+    if (out.total) {
+        out.top[at] = row.top;
+        out.total[at] = row.total;
     }
     const i64 dv = call.value_size();
     if (row.weight == 0.0f) fill(o, 0, dv, 0.0f);

@@ -111,10 +111,10 @@ struct DecodeSpace {
         t = carve.take<float>(n * static_cast<std::size_t>(z.columns));
         s = carve.take<float>(n * static_cast<std::size_t>(z.kb));
         spare = carve.take<float>(static_cast<std::size_t>(z.spare));
-        m = carve.take<float>(4 * (n + W));
-        l = m + n + W;
-        e = l + n + W;
-        alpha = e + n + W;
+        m = carve.take<float>(4 * GROUP);
+        l = m + GROUP;
+        e = l + GROUP;
+        alpha = e + GROUP;
     }
 };
 

@@ -7,7 +7,6 @@
 //                                follow; a head's items wait for its packing, which came before
 //                                them, and a slot is packed anew when its last reader is done
 #pragma once
-#include <new>
 
 namespace limelight {
 namespace LIMELIGHT_ISA {
@@ -54,22 +53,13 @@ static void packed_item(void* context, i64 item, char* scratch) {
     const auto& f = *static_cast<const Forward<P>*>(context);
     Carver carve(scratch);
     const Space<P> x(carve, f.z);
-    // The order is P0 P1 R0 P2 R1 ... R(last): packing runs one head ahead of the rows.
-    const i64 both = f.pack_items + f.row_items;
-    const i64 ahead = item - f.pack_items;
-    i64 head, step;
-    bool packing;
-    if (ahead < 0) {
-        head = 0, step = item, packing = true;
-    } else {
-        head = ahead / both, step = ahead % both, packing = step < f.pack_items;
-        if (packing && ++head >= f.heads) return;  // after the last head there is nothing to pack
-        if (!packing) step -= f.pack_items;
-    }
+    const Order order = order_of(item, f.heads, f.pack_items, f.row_items);
+    if (order.head >= f.heads) return;
+    const i64 head = order.head, step = order.step;
     typename P::Element* const k = f.packed + head % f.slots * f.slot_elements;
     typename P::Element* const v = k + f.z.key_elements(f.call.keys());
     const i64 stride = f.v_stride(f.call.keys());
-    if (packing) {
+    if (order.packing) {
         if (head >= f.slots && !wait_until(&f.done[head - f.slots], f.row_items)) return;
         const i64 from = step * PACK_KEYS, to = least(f.call.keys(), from + PACK_KEYS);
         f.pack(head, from, to, k + from * f.z.depth, v + from / P::PER * PANEL, stride, x.spare);
@@ -134,7 +124,7 @@ static void run_forward(const Call& call, const Result& out, int threads) {
     for (i64 h = 0; h < 2 * f.heads; ++h) new (&f.ready[h]) std::atomic<i64>(0);
     Carver space(nullptr);
     const Space<P> x(space, f.z);
-    parallel(f.pack_items + f.heads * (f.pack_items + f.row_items), space.used(), threads, &f,
+    parallel(order_items(f.heads, f.pack_items, f.row_items), space.used(), threads, &f,
              packed_item<P>);
 }
 

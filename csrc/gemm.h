@@ -49,15 +49,15 @@ INLINE void multiply(const typename P::Element* RESTRICT a, i64 row, i64 step,
     }
 }
 
-// s[r][0 .. N*W) = A * B, with A packed [depth][M].
+// s[r][0 .. N*W) = A * B, with A in rows of stride lda.
 template <class P, int M, int N>
-static void score_panel(const typename P::Element* a, const typename P::Element* b, i64 depth,
-                        float* s, i64 lds) {
+static void score_panel(const typename P::Element* a, i64 lda, const typename P::Element* b,
+                        i64 depth, float* s, i64 lds) {
     vf acc[M][N];
 #pragma GCC unroll 12
     for (int r = 0; r < M; ++r)
         for (int c = 0; c < N; ++c) acc[r][c] = vzero();
-    multiply<P, M, N>(a, 1, M, b, depth, acc);
+    multiply<P, M, N>(a, lda, 1, b, depth, acc);
 #pragma GCC unroll 12
     for (int r = 0; r < M; ++r)
         for (int c = 0; c < N; ++c) vstore(s + r * lds + c * W, acc[r][c]);
@@ -107,22 +107,22 @@ INLINE int height_of(i64 rows) {
 
 // Scores of one tile against `columns` keys (whole panels, but the last may be used in part).
 template <class P, int M>
-static void score_rows(const typename P::Element* q, const typename P::Element* k, i64 depth,
+static void score_rows(const typename P::Element* q, i64 ldq, const typename P::Element* k, i64 depth,
                        i64 columns, float* s, i64 lds) {
     i64 j = 0;
     for (; j + W < columns; j += PANEL) {
-        score_panel<P, M, NV>(q, k, depth, s + j, lds);
+        score_panel<P, M, NV>(q, ldq, k, depth, s + j, lds);
         k += depth * PANEL;
     }
-    if (j < columns) score_panel<P, M, 1>(q, k, depth, s + j, lds);
+    if (j < columns) score_panel<P, M, 1>(q, ldq, k, depth, s + j, lds);
 }
 
 template <class P>
-static void score_tile(int height, const typename P::Element* q, const typename P::Element* k,
-                       i64 depth, i64 columns, float* s, i64 lds) {
-    if (height == HEIGHTS[2]) score_rows<P, HEIGHTS[2]>(q, k, depth, columns, s, lds);
-    else if (height == HEIGHTS[1]) score_rows<P, HEIGHTS[1]>(q, k, depth, columns, s, lds);
-    else score_rows<P, HEIGHTS[0]>(q, k, depth, columns, s, lds);
+static void score_tile(int height, const typename P::Element* q, i64 ldq,
+                       const typename P::Element* k, i64 depth, i64 columns, float* s, i64 lds) {
+    if (height == HEIGHTS[2]) score_rows<P, HEIGHTS[2]>(q, ldq, k, depth, columns, s, lds);
+    else if (height == HEIGHTS[1]) score_rows<P, HEIGHTS[1]>(q, ldq, k, depth, columns, s, lds);
+    else score_rows<P, HEIGHTS[0]>(q, ldq, k, depth, columns, s, lds);
 }
 
 // `b` holds `columns` (a multiple of W) in panels that lie `stride` elements apart.

@@ -9,6 +9,7 @@ struct Isa {
     const char* name;
     bool (*here)();  // whether this machine has it
     void (*forward)(const Call&, const Result&, int threads);
+    void (*backward)(const Call&, const Backward&, int threads);
 };
 
 // Best first; null at the end.

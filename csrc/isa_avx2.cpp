@@ -12,6 +12,6 @@ static bool here() {
 }
 
 extern const Isa isa_avx2;
-const Isa isa_avx2 = {"avx2", here, avx2::forward_any};
+const Isa isa_avx2 = {"avx2", here, avx2::forward_any, avx2::backward_any};
 
 }  // namespace limelight

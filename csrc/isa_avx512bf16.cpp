@@ -14,6 +14,6 @@ static bool here() {
 }
 
 extern const Isa isa_avx512bf16;
-const Isa isa_avx512bf16 = {"avx512bf16", here, avx512bf16::forward_any};
+const Isa isa_avx512bf16 = {"avx512bf16", here, avx512bf16::forward_any, avx512bf16::backward_any};
 
 }  // namespace limelight

@@ -11,6 +11,6 @@ static bool here() {
 }
 
 extern const Isa isa_plain;
-const Isa isa_plain = {"plain", here, plain::forward_any};
+const Isa isa_plain = {"plain", here, plain::forward_any, plain::backward_any};
 
 }  // namespace limelight

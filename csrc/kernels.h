@@ -1,5 +1,8 @@
 // All kernels, for the instruction set whose vec_*.h was included before.
 #pragma once
+#include <atomic>
+#include <new>
+
 #include "isa.h"
 #include "memory.h"
 #include "threads.h"
@@ -14,3 +17,6 @@
 #include "plan.h"
 #include "decode.h"
 #include "forward.h"
+#include "slope.h"
+#include "bias_grad.h"
+#include "backward.h"

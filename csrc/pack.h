@@ -2,7 +2,7 @@
 //
 //   panels of rows (keys for the scores):     [panel of rows][depth][PANEL]    depth = numbers in a row
 //   panels of columns (values for the mix):   [panel of columns][row][PANEL]
-//   a tile of queries:                        [depth][height]
+//   queries, whose numbers are broadcast:     rows as they are, in float32 or pairs
 //
 // With pairs, two neighbours along the summed axis (numbers of a row for the scores, rows for the
 // mix) share one element. What lies beyond the edge is zero.
@@ -83,32 +83,38 @@ static void pack_row_panels(const Rows& rows, i64 from, i64 to, i64 n, float* ou
     }
 }
 
+// Whether all n numbers are finite; those that are not become 0.
+INLINE bool clean(float* x, i64 n) {
+    bool fine = true;
+    for (i64 i = 0; i < n; ++i) {
+        const bool finite = x[i] - x[i] == 0.0f;
+        fine &= finite;
+        x[i] = finite ? x[i] : 0.0f;
+    }
+    return fine;
+}
+
 // Rows [from, to) of n numbers as panels of columns that lie `stride` floats apart; rows up to
-// `until` are filled with zeros.
+// `until` are filled with zeros. CLEAN leaves zeros where numbers are not finite.
+template <bool CLEAN = false>
 static void pack_column_panels(const Rows& rows, i64 from, i64 to, i64 until, i64 n, float* out,
                                i64 stride, float* spare) {
     const i64 ld = round_up(n, W);
     for (i64 i = ld - W; i < ld; ++i) spare[i] = 0.0f;
     for (i64 j = from; j < until; ++j, out += PANEL) {
         if (j < to) load_row(rows.at(j), rows.step, rows.dtype, n, spare);
+        if (CLEAN) clean(spare, n);
         for (i64 c = 0; c < ld; c += W)
             vstore(out + c / PANEL * stride + c % PANEL, j < to ? vload(spare + c) : vzero());
     }
 }
 
-// `height` rows of n numbers as a tile [n][height], times `sign`; missing rows are zero.
-template <class Locate>
-static void pack_tile(int height, i64 count, i64 n, float sign, float* out, float* spare,
-                      Locate locate) {
-    for (int r = 0; r < height; ++r) {
-        if (r >= count) {
-            for (i64 d = 0; d < n; ++d) out[d * height + r] = 0.0f;
-            continue;
-        }
-        const Rows row = locate(r);
-        load_row(row.data, row.step, row.dtype, n, spare);
-        for (i64 d = 0; d < n; ++d) out[d * height + r] = sign * spare[d];
-    }
+// One row of n numbers for the broadcast side, times `sign`; a null row is zero.
+INLINE void pack_row(const char* from, i64 step, Dtype dtype, i64 n, float sign, float* out) {
+    if (!from) return void(std::memset(out, 0, static_cast<std::size_t>(4 * n)));
+    load_row(from, step, dtype, n, out);
+    if (sign < 0.0f)
+        for (i64 i = 0; i < n; ++i) out[i] = -out[i];
 }
 
 #ifdef LIMELIGHT_BF16_DOT
@@ -163,24 +169,13 @@ static void pack_column_panels(const Rows& rows, i64 from, i64 to, i64 until, i6
     }
 }
 
-template <class Locate>
-static void pack_tile(int height, i64 count, i64 n, float sign, pair* out, float* spare,
-                      Locate locate) {
+INLINE void pack_row(const char* from, i64 step, Dtype, i64 n, float sign, pair* out) {
     const i64 pairs = (n + 1) / 2;
-    const pair flip = sign < 0.0f ? 0x80008000u : 0u;
-    std::uint16_t* const raw = reinterpret_cast<std::uint16_t*>(spare);
-    for (int r = 0; r < height; ++r) {
-        std::memset(spare, 0, static_cast<std::size_t>(4 * pairs));
-        if (r < count) {
-            const Rows row = locate(r);
-            load_raw(row.data, row.step, n, raw);
-        }
-        for (i64 d = 0; d < pairs; ++d) {
-            pair both;
-            std::memcpy(&both, raw + 2 * d, 4);
-            out[d * height + r] = both ^ flip;
-        }
-    }
+    std::memset(out + (from ? pairs - 1 : 0), 0, static_cast<std::size_t>(from ? 4 : 4 * pairs));
+    if (!from) return;
+    load_raw(from, step, n, reinterpret_cast<std::uint16_t*>(out));
+    if (sign < 0.0f)
+        for (i64 i = 0; i < pairs; ++i) out[i] ^= 0x80008000u;
 }
 #endif
 

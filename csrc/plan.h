@@ -4,13 +4,30 @@
 // all chunks of a row runs in order. The cut depends on the call alone, never on the number of
 // threads: same bits for any number.
 #pragma once
-#include <atomic>
 
 namespace limelight {
 namespace LIMELIGHT_ISA {
 
-constexpr i64 CHUNK = 1024;      // keys of one partial state; a multiple of every kb
+constexpr i64 CHUNK = 1024;      // keys of one partial state
 constexpr i64 DIRECT_ROWS = 8;   // up to so many rows, packing would cost more than it saves
+
+// Heads that are packed once and then read by many items. The order of the items is
+//     P0 P1 R0 P2 R1 P3 R2 ...
+// packing (P) runs one head ahead of the rows (R), and every item waits only for earlier ones: the
+// rows for their head's packing, and the packing for the last reader of its slot, two heads back or
+// more. There is no barrier, and no deadlock with any number of threads.
+struct Order {
+    i64 head, step;
+    bool packing;
+};
+INLINE i64 order_items(i64 heads, i64 packs, i64 rows) { return packs + heads * (packs + rows); }
+INLINE Order order_of(i64 item, i64 heads, i64 packs, i64 rows) {
+    const i64 later = item - packs;
+    if (later < 0) return Order{0, item, true};
+    const i64 head = later / (packs + rows), step = later % (packs + rows);
+    if (step >= packs) return Order{head, step - packs, false};
+    return Order{head + 1 < heads ? head + 1 : heads, step, true};  // none after the last head
+}
 
 template <class P>
 struct Forward {

@@ -10,66 +10,95 @@
 namespace limelight {
 namespace LIMELIGHT_ISA {
 
-// s[rows][lds], columns a multiple of W: weights in place (and as pairs to `pairs`, if that is what
-// the mix reads). alpha[r] is what the row's output so far must be multiplied with.
+constexpr int GROUP = 16;  // rows that one call of softmax_tile may have, and whole vectors of them
+static_assert(MR <= GROUP && GROUP % W == 0, "room for a tile");
+
+// s[rows][lds], columns a multiple of W: weights in place (or as pairs to `pairs`, if that is what
+// the mix reads). alpha[r] is what the row's output so far must be multiplied with. The sums of four
+// rows are folded together: one row at a time cost 10 ns a row.
+// m, l, e and alpha have room for GROUP rows.
 template <class P, bool HEALTH>
-static void softmax_tile(int height, i64 columns, float* s, i64 lds, pair* pairs, i64 ldp,
-                         const Logits& logits, float* m, float* l, float* e, float* alpha) {
+static void softmax_tile(int height, i64 columns, float* RESTRICT s, i64 lds, pair* RESTRICT pairs,
+                         i64 ldp, const Logits& logits, float* m, float* l, float* e, float* alpha) {
     (void)pairs, (void)ldp;  // read only where there are pairs
-    alignas(64) float fresh[32], drop[32], factor[32];  // height + W at most
-    static_assert(MR + W <= 32 && 8 + W <= 32, "room for a tile and for a decoding group");
-    for (int r = 0; r < height; ++r) {
-        vf top0 = vset(-inf), top1 = top0;
-        i64 j = 0;
-        for (; j + 2 * W <= columns; j += 2 * W) {  // vmax(x, top): a NaN score is left out here,
-            top0 = vmax(vload(s + r * lds + j), top0);  // and shows in the sums
-            top1 = vmax(vload(s + r * lds + j + W), top1);
+    alignas(64) float top[GROUP], drop[GROUP];
+    for (int r = 0; r < height; r += 4) {
+        vf best[4];
+        for (int i = 0; i < 4; ++i) {
+            best[i] = vset(-inf);
+            if (r + i >= height) continue;
+            // vmax(x, best): a NaN score is left out here, and shows in the sums.
+            for (i64 j = 0; j < columns; j += W)
+                best[i] = vmax(vload(s + (r + i) * lds + j), best[i]);
         }
-        if (j < columns) top0 = vmax(vload(s + r * lds + j), top0);
-        const float top = vhmax(vmax(top0, top1));
-        const float now = top > m[r] ? top : m[r];
-        fresh[r] = now == -inf ? 0.0f : now;
-        drop[r] = m[r] == -inf ? 0.0f : m[r] - fresh[r];
-        m[r] = now;
+        vhmax4(best[0], best[1], best[2], best[3], top + r);
     }
-    for (int r = height; r < height + W; ++r) drop[r] = 0.0f;
-    const vf c = vset(logits.c), floor = vset(logits.floor);
-    for (int r = 0; r < height; r += W) {
-        vf y = vload(drop + r);
-        vstore(factor + r, exp2_of<5>(y, c, floor));
+    for (int r = (height + 3) / 4 * 4; r < GROUP; ++r) top[r] = -inf;
+    const vf c = vset(logits.c), floor = vset(logits.floor), low = vset(-inf);
+    for (int r = 0; r < height; r += W) {  // `top` becomes what is subtracted: never -inf
+        const vf before = vload(m + r), now = vmax(vload(top + r), before);
+        const vf fresh = vwhere_equal(now, low, vzero(), now);
+        vf y = vwhere_equal(before, low, vzero(), vsub(before, fresh));
+        vstore(m + r, now);
+        vstore(top + r, fresh);
+        vstore(drop + r, y);
+        vstore(alpha + r, exp2_of<5>(y, c, floor));
     }
-    for (int r = 0; r < height; ++r) {
-        const vf top = vset(fresh[r]);
-        vf sum = vzero(), moment = vzero();
-        float* const row = s + r * lds;
-        i64 j = 0;
-        auto weigh = [&](i64 at) {
-            vf y = vsub(vload(row + at), top);
-            const vf p = exp2_of<P::DEGREE>(y, c, floor);
-            sum = vadd(sum, p);
-            if (HEALTH) moment = vfma(p, y, moment);
-            return p;
-        };
+    alignas(64) float sums[GROUP] = {}, moments[GROUP] = {};  // rows beyond `height` stay as they are
+    for (int r = 0; r < height; r += 4) {
+        vf sum[4], moment[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+            vf total = vzero(), turn = vzero();
+            if (r + i < height) {
+                float* const row = s + (r + i) * lds;
+                const vf less = vset(top[r + i]);
 #ifdef LIMELIGHT_BF16_DOT
-        if (P::PER == 2) {
-            for (; j + 2 * W <= columns; j += 2 * W) {
-                const vf p0 = weigh(j), p1 = weigh(j + W);
-                pstore(pairs + r * ldp + j / 2, p0, p1);
-            }
-            if (j < columns) pstore(pairs + r * ldp + j / 2, weigh(j), vzero());
-        } else
+                if (P::PER == 2) {
+                    pair* const to = pairs + (r + i) * ldp;
+                    for (i64 j = 0; j < columns; j += 2 * W) {
+                        vf y0 = vsub(vload(row + j), less), p1 = vzero();
+                        const vf p0 = exp2_of<P::DEGREE>(y0, c, floor);
+                        total = vadd(total, p0);
+                        if (HEALTH) turn = vfma(p0, y0, turn);
+                        if (j + W < columns) {
+                            vf y1 = vsub(vload(row + j + W), less);
+                            p1 = exp2_of<P::DEGREE>(y1, c, floor);
+                            total = vadd(total, p1);
+                            if (HEALTH) turn = vfma(p1, y1, turn);
+                        }
+                        pstore(to + j / 2, p0, p1);
+                    }
+                } else
 #endif
-            for (; j < columns; j += W) vstore(row + j, weigh(j));
-        const float a = factor[r];
-        if (HEALTH) e[r] = a * (e[r] + drop[r] * l[r]) + vhsum(moment);
-        l[r] = a * l[r] + vhsum(sum);
-        alpha[r] = a;
+                    for (i64 j = 0; j < columns; j += W) {
+                        vf y = vsub(vload(row + j), less);
+                        const vf p = exp2_of<P::DEGREE>(y, c, floor);
+                        total = vadd(total, p);
+                        if (HEALTH) turn = vfma(p, y, turn);
+                        vstore(row + j, p);
+                    }
+            }
+            sum[i] = total;
+            moment[i] = turn;
+        }
+        vhsum4(sum[0], sum[1], sum[2], sum[3], sums + r);
+        if (HEALTH) vhsum4(moment[0], moment[1], moment[2], moment[3], moments + r);
+    }
+    for (int r = 0; r < height; r += W) {
+        const vf a = vload(alpha + r), before = vload(l + r);
+        if (HEALTH) {
+            const vf moved = vfma(vload(drop + r), before, vload(e + r));
+            vstore(e + r, vfma(a, moved, vload(moments + r)));
+        }
+        vstore(l + r, vfma(a, before, vload(sums + r)));
     }
 }
 
 struct Finished {
     float weight;  // output = weight * (sum of p * v)
     float logsumexp, max_logit, entropy;
+    float top, total;  // logsumexp = top + ln total
 };
 
 // A row's numbers once every key has passed. `sink` is one more outcome, -inf for none.
@@ -86,13 +115,17 @@ INLINE Finished finish(float m, float l, float e, float unit, float sink) {
         const float total = a * l + p;
         const float log = std::log(total);
         row.weight = l == 0.0f ? 0.0f : a / total;
+        row.top = top;
+        row.total = total;
         row.logsumexp = top + log;
         row.entropy = log - e / total;
     } else if (l == 0.0f) {
-        return Finished{0.0f, -inf, -inf, 0.0f};
+        return Finished{0.0f, -inf, -inf, 0.0f, -inf, 0.0f};
     } else {
         const float log = std::log(l);
         row.weight = 1.0f / l;
+        row.top = m;
+        row.total = l;
         row.logsumexp = m + log;
         row.entropy = log - e / l;
     }

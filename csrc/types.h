@@ -66,13 +66,16 @@ struct Result {
     float* logsumexp = nullptr;
     float* max_logit = nullptr;
     float* entropy = nullptr;
+    // logsumexp = top + ln total, for the backward pass: at large logits one float cannot hold both.
+    float* top = nullptr;
+    float* total = nullptr;
 };
 
 // Where a backward pass reads and writes. Gradients are contiguous, the call's dtype; those of bias
 // (in the bias's own shape) and sinks are float32.
 struct Backward {
     View output, grad_output;      // [b, h, i, value_size]
-    const float* logsumexp = nullptr;  // [b, h, i] contiguous
+    const float* logsumexp = nullptr;  // [b, h, i] contiguous, as all row statistics
     char *dq = nullptr, *dk = nullptr, *dv = nullptr;
     float* dbias = nullptr;
     i64 bias_shape[4] = {0, 0, 0, 0};

@@ -34,7 +34,6 @@ constexpr float exp2_floor = -152.0f;  // scalef goes through the denormals to a
 INLINE vf vflush(vf p, vf, vf) { return p; }
 
 INLINE float vhsum(vf a) { return _mm512_reduce_add_ps(a); }
-INLINE float vhmax(vf a) { return _mm512_reduce_max_ps(a); }
 
 INLINE __m256 fold(vf a) {
     return _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
@@ -44,6 +43,17 @@ INLINE void vhsum4(vf a, vf b, vf c, vf d, float* out) {
     const __m256 ab = _mm256_hadd_ps(fold(a), fold(b)), cd = _mm256_hadd_ps(fold(c), fold(d));
     const __m256 s = _mm256_hadd_ps(ab, cd);
     _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1)));
+}
+INLINE __m256 fold_max(vf a) {
+    return _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+}
+// The largest of each of four vectors, to out[0..3].
+INLINE void vhmax4(vf a, vf b, vf c, vf d, float* out) {
+    const __m256 x = fold_max(a), y = fold_max(b), z = fold_max(c), w = fold_max(d);
+    const __m256 xy = _mm256_max_ps(_mm256_unpacklo_ps(x, y), _mm256_unpackhi_ps(x, y));
+    const __m256 zw = _mm256_max_ps(_mm256_unpacklo_ps(z, w), _mm256_unpackhi_ps(z, w));
+    const __m256 s = _mm256_max_ps(_mm256_shuffle_ps(xy, zw, 0x44), _mm256_shuffle_ps(xy, zw, 0xee));
+    _mm_storeu_ps(out, _mm_max_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1)));
 }
 
 INLINE vf vload_bf16(const void* p) {

@@ -58,6 +58,12 @@ INLINE void vhsum4(vf a, vf b, vf c, vf d, float* out) {
     out[2] = vhsum(c);
     out[3] = vhsum(d);
 }
+INLINE void vhmax4(vf a, vf b, vf c, vf d, float* out) {
+    out[0] = vhmax(a);
+    out[1] = vhmax(b);
+    out[2] = vhmax(c);
+    out[3] = vhmax(d);
+}
 
 INLINE vf vload_bf16(const void* p) {
     const char* c = static_cast<const char*>(p);

@@ -14,7 +14,7 @@ import numpy as np
 
 from limelight.call import Call
 from limelight.errors import EngineError
-from limelight.reference import State
+from limelight.reference import Gradients, State
 
 try:
     from limelight.engines import _native
@@ -53,17 +53,31 @@ def set_isa(name: str) -> None:
 
 
 def forward(call: Call, *, health: bool) -> State:
-    query = call.query
-    value_size = call.value.shape[3]
-    rows = query.shape[:3]
-    if type(query) is np.ndarray:
-        output = np.empty((*rows, value_size), query.dtype)
-        stats = np.empty((3 if health else 1, *rows), np.float32)
-    else:
-        output = query.new_empty((*rows, value_size))
-        stats = query.new_empty((3 if health else 1, *rows), dtype=_torch().float32)
-    _native.forward(*_arguments(call), _target(output), _target(stats), health)
+    rows = call.query.shape[:3]
+    output = _empty(call, (*rows, call.value.shape[3]))
+    stats = _empty(call, (3 if health else 1, *rows), "float32")
+    _native.forward(*_arguments(call), _block(output), _block(stats), health)
     return State(output, *stats)
+
+
+def backward(call: Call, state: State, grad_output: Any) -> Gradients:
+    grads = [_empty(call, array.shape) for array in (call.query, call.key, call.value)]
+    extras = [
+        None if array is None else _empty(call, array.shape, "float32")
+        for array in (call.bias, call.sinks)
+    ]
+    _native.backward(
+        *_arguments(call),
+        _array(state.output),
+        _block(_contiguous(state.logsumexp)),
+        _array(grad_output),
+        *(None if array is None else _block(array) for array in (*grads, *extras)),
+    )
+    bias, sinks = (
+        None if array is None else _cast(array, given.dtype)
+        for array, given in zip(extras, (call.bias, call.sinks), strict=True)
+    )
+    return Gradients(*grads, bias, sinks)
 
 
 def _arguments(call: Call) -> tuple[Any, ...]:
@@ -100,17 +114,29 @@ def _array(array: Any) -> Any:
     return array.data_ptr(), array.shape, array.stride()
 
 
-def _target(array: Any) -> Any:
-    """What `_native` writes to: an object with a buffer, or (address, bytes)."""
+def _block(array: Any) -> Any:
+    """Contiguous memory for `_native` to fill: an object with a buffer, or (address, bytes)."""
     if type(array) is np.ndarray:
-        return array if array.dtype.isbuiltin == 1 else array.view(np.uint16)
+        return _array(array)
     return array.data_ptr(), array.nbytes
 
 
-def _torch() -> Any:
+def _empty(call: Call, shape: tuple[int, ...], dtype: str | None = None) -> Any:
+    """A fresh array of the call's kind, and of its dtype unless told otherwise."""
+    query = call.query
+    if type(query) is np.ndarray:
+        return np.empty(shape, dtype or query.dtype)
     import torch
 
-    return torch
+    return torch.empty(shape, dtype=getattr(torch, dtype) if dtype else query.dtype)
+
+
+def _contiguous(array: Any) -> Any:
+    return np.ascontiguousarray(array) if type(array) is np.ndarray else array.contiguous()
+
+
+def _cast(array: Any, dtype: Any) -> Any:
+    return array.astype(dtype, copy=False) if type(array) is np.ndarray else array.to(dtype)
 
 
 if _native is not None and os.environ.get("LIMELIGHT_ISA"):
