@@ -112,8 +112,8 @@ def _capture(meaning: Any, parts: dict[str, Any]) -> Capture:
         raise FileError("a safetensors file, but not a limelight capture")
     if type(meaning["version"]) is not int or meaning["version"] > VERSION:
         raise FileError(
-            f"a capture of version {meaning['version']!r}, and this limelight reads up to {VERSION}: "
-            f"update limelight"
+            f"a capture of version {meaning['version']!r}, and this limelight reads up to "
+            f"{VERSION}: update limelight"
         )
     masks = [maskfile.decode(tree, parts) for tree in meaning["masks"]]
     labels = [_labels(entries) for entries in meaning["labels"]]

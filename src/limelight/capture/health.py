@@ -80,6 +80,8 @@ class HealthTables:
     def text(self, figure: str) -> str:
         """One figure as a table of text, layers down, heads across."""
         table, words = self[figure], self.verdict
+        if figure != "max_prob":  # the verdict is about the largest weight: marks belong there
+            words = np.full_like(words, "")
         cells = [[_cell(figure, table[r, h], words[r, h]) for h in range(table.shape[1])]
                  for r in range(table.shape[0])]  # fmt: skip
         names = self._names()

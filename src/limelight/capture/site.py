@@ -7,11 +7,11 @@ dot product, a row is n of them, and the n×n matrix is never held.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from limelight.call import Call, prepare
@@ -24,6 +24,7 @@ from limelight.masks import Mask
 from limelight.reference import State
 
 if TYPE_CHECKING:
+    from limelight.heatmap import Heatmap, Top
     from limelight.trace import Trace
 
 Array = NDArray[Any]
@@ -187,40 +188,39 @@ class Site:
         self, rows: Any = None, columns: Any = None, *, head: int = 0, batch: int = 0
     ) -> Array:
         """An exact block of one head's weights: [rows, columns]."""
-        from limelight.heatmap import weights
+        from limelight.heatmap import weights_of
 
         one = self.one(head, batch)
-        found: Array = weights(
-            *one._pair, rows=rows, columns=columns, **one._known, **one._headless
-        )
-        return found
+        found = weights_of(one.call, rows=rows, columns=columns, logsumexp=one._logsumexp)
+        return np.asarray(found[0, 0])
 
     def heatmap(
         self, shape: tuple[int, int] = (256, 256), pool: str = "max", rows: Any = None,
         columns: Any = None, *, head: int = 0, batch: int = 0,
-    ) -> Any:  # fmt: skip
+    ) -> Heatmap:  # fmt: skip
         """One head's weights pooled to a picture of the given shape, at any length."""
-        from limelight.heatmap import heatmap
+        from limelight.heatmap import heatmap_of
 
         one = self.one(head, batch)
-        return heatmap(*one._pair, shape=shape, pool=pool, rows=rows, columns=columns,
-                       **one._known, **one._headless)  # fmt: skip
+        found = heatmap_of(one.call, shape=shape, pool=pool, rows=rows, columns=columns,
+                           logsumexp=one._logsumexp)  # fmt: skip
+        return replace(found, values=found.values[0, 0])
 
-    def received(self, *, head: int = 0, batch: int = 0) -> Any:
-        """The attention each key gets from one head, summed over its queries."""
-        from limelight.heatmap import received
-
-        one = self.one(head, batch)
-        return received(*one._pair, **one._known, **one._headless)
-
-    def top(
-        self, rows: Iterable[int] | None = None, k: int = 5, *, head: int = 0, batch: int = 0
-    ) -> Any:
-        """The k keys with the most weight for each of the rows."""
-        from limelight.heatmap import top
+    def received(self, *, head: int = 0, batch: int = 0) -> Array:
+        """The attention each key gets from one head, summed over its queries: [keys]."""
+        from limelight.heatmap import received_of
 
         one = self.one(head, batch)
-        return top(*one._pair, rows=rows, k=k, **one._known, **one._headless)
+        found = received_of(one.call, logsumexp=one._logsumexp)
+        return np.asarray(found[0, 0])
+
+    def top(self, rows: Any = None, k: int = 8, *, head: int = 0, batch: int = 0) -> Top:
+        """The k keys with the most weight for each of the rows: columns and weights [rows, k]."""
+        from limelight.heatmap import top_of
+
+        one = self.one(head, batch)
+        found = top_of(one.call, rows=rows, k=k, logsumexp=one._logsumexp)
+        return replace(found, columns=found.columns[0, 0], weights=found.weights[0, 0])
 
     def labels(self, side: str = "key", batch: int = 0) -> tuple[str, ...]:
         """The texts of one side, or the positions as texts where there are none."""
@@ -250,17 +250,13 @@ class Site:
         return prepare(self.query, self.key, self.value, **self._rule)
 
     @property
-    def _pair(self) -> tuple[Array, Array]:
-        return self.query[0, 0], self.key[0, 0]
-
-    @property
     def _headless(self) -> dict[str, Any]:
         bias = None if self.bias is None else self.bias[0, 0]
         return {**self._rule, "bias": bias}
 
     @property
-    def _known(self) -> dict[str, Any]:
-        return {} if self.rows is None else {"logsumexp": self.rows.logsumexp[0, 0]}
+    def _logsumexp(self) -> Array | None:
+        return None if self.rows is None else self.rows.logsumexp
 
     def _index(self, name: str, index: int, length: int) -> int:
         if not -length <= index < length:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from limelight.errors import FileError
 
 MOST_HEADER = 100 << 20
-DTYPES = {
+DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "F16": np.dtype("<f2"),
     "I64": np.dtype("<i8"), "I32": np.dtype("<i4"), "U8": np.dtype("u1"),
 }  # fmt: skip
@@ -104,7 +104,7 @@ def read(
     expected = texts.pop(DIGEST, None)
     if verify and expected is not None:
         digest = _begin(header, texts)
-        digest.update(memoryview(np.asarray(data)))
+        digest.update(np.asarray(data).data)
         if digest.hexdigest() != expected:
             raise _damaged(target, "its content does not match its checksum")
     tensors = {}
@@ -163,9 +163,9 @@ def _begin(table: dict[str, Any], texts: dict[str, str]) -> Any:
     return hashlib.sha256(canonical.encode())
 
 
-def _bytes(array: Array) -> memoryview:
+def _bytes(array: Array) -> Any:
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    return memoryview(little.reshape(-1).view(np.uint8))
+    return little.reshape(-1).view(np.uint8).data
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

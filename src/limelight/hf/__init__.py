@@ -19,7 +19,7 @@ _HOMES = {
     "Loaded": "loading",
 }
 
-__all__ = list(_HOMES)  # noqa: PLE0604 (a list of names, made from the table above)
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -11,12 +11,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
-
 from limelight.errors import ArgumentError
 from limelight.hf.masks import CompactMask
 from limelight.masks import Causal, Mask
 from limelight.torch import functional
+from torch import Tensor
 
 RECORDER = "limelight_recorder"  # the attribute on the modules of a model that is captured
 
@@ -47,8 +46,8 @@ def attention(
     """Registered as `attn_implementation="limelight"`."""
     if dropout > 0.0:
         raise ArgumentError(
-            f"{type(module).__name__} asks for attention dropout {dropout}: limelight has none. Set "
-            f"the config's attention dropout (attention_dropout, attn_pdrop, "
+            f"{type(module).__name__} asks for attention dropout {dropout}: limelight has none. "
+            f"Set the config's attention dropout (attention_dropout, attn_pdrop, "
             f"attention_probs_dropout_prob) to 0, or use model.eval()"
         )
     if kwargs.get("cache") is not None:

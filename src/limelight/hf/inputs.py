@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
+import torch
 from limelight.arrays import as_numpy
 from limelight.capture import Grid, Site
 from limelight.capture.site import Labels
+from torch import nn
 
 Array = NDArray[Any]
 
@@ -45,6 +46,11 @@ class Inputs:
             if ids is not None:
                 return ids
         return None
+
+    def find_encoder(self, batch: int, length: int) -> Array | None:
+        """The ids that an encoder was called with."""
+        found = (self._last(name, batch, length) for name in self.ids if "encoder" in name)
+        return next((ids for ids in found if ids is not None), None)
 
     def _last(self, name: str, batch: int, length: int) -> Array | None:
         """The part's last ids that make up this length: one call's, or those of several steps."""
@@ -99,11 +105,16 @@ def place_grid(grid: Grid | None, sites: tuple[Site, ...]) -> Grid | None:
     return None
 
 
-def patch_texts(grid: Grid, batch: int) -> Labels:
+def named_patches(site: Site, grid: Grid | None) -> Site:
     """Names for the tokens of an image: the class token and registers, then row,column."""
+    if grid is None or site.tokens or site.kind != "self":
+        return site
+    if not site.queries == site.keys == grid.start + grid.rows * grid.columns:
+        return site
     first = ["[CLS]", *(f"[REG{i}]" for i in range(1, grid.start))][: grid.start]
     patches = [f"{r},{c}" for r in range(grid.rows) for c in range(grid.columns)]
-    return ((*first, *patches),) * batch
+    names = ((*first, *patches),) * site.batch
+    return replace(site, tokens=names, query_tokens=names)
 
 
 def picture(pixels: Array, processor: Any) -> Array:

@@ -18,15 +18,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from transformers import masking_utils as theirs
 from transformers.utils.import_utils import is_tracing
 
+import torch
 from limelight.allowed import Allowed
+from limelight.arrays import as_numpy
 from limelight.capture.intervals import compress
 from limelight.masks import Both, Causal, Documents, Either, Explicit, Lengths, Mask, Prefix, Window
+from torch import Tensor
 
 Rule = Callable[..., Any]
 CELLS = 1 << 24  # looked at together where an unknown function must be evaluated
@@ -86,12 +87,14 @@ class CompactMask(Tensor):
         cells[..., : self.keys] = True if self.rule is None else self.rule.dense(nq, self.keys)
         return torch.from_numpy(cells).to(self.device)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         rule = "everything" if self.rule is None else self.rule.expression
         return f"CompactMask({rule} on {self.keys} keys, shape {tuple(self.shape)})"
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         if func is torch.ops.aten.detach.default:  # reentrant checkpointing: the same mask
             return args[0]
 
@@ -257,7 +260,7 @@ class View:
         return _both(left, right)
 
     def _evaluate(self, function: Rule) -> Mask | None:
-        """An unknown rule's cells, a few rows at a time, kept as intervals where that is smaller."""
+        """An unknown rule's cells, a few rows at a time; kept as intervals if that is smaller."""
         step = max(1, CELLS // max(1, self.batch * self.nk))
         rows = []
         for start in range(0, self.nq, step):
@@ -266,9 +269,8 @@ class View:
                 self.batch, count, self.nk, self.q_offset + start, self.k_offset, function,
                 allow_is_causal_skip=False, use_vmap=True, device=self.device,
             )  # fmt: skip
-            rows.append(cells.cpu().numpy())
-        cells = np.concatenate(rows, axis=2)
-        return compress(cells)
+            rows.append(as_numpy(cells))
+        return compress(np.concatenate(rows, axis=2))
 
 
 def _kinds() -> dict[Any, str]:

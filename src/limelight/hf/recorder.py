@@ -9,10 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+import torch
 from limelight.allowed import Allowed
 from limelight.arrays import as_numpy
 from limelight.capture.intervals import measure
@@ -20,8 +19,9 @@ from limelight.errors import ArgumentError
 from limelight.hf.attention import RECORDER, Asked, site_name
 from limelight.hf.inputs import Inputs
 from limelight.hf.series import Said, Series
-from limelight.masks import Explicit, Mask, as_mask
+from limelight.masks import Explicit, as_mask
 from limelight.torch import functional
+from torch import Tensor, nn
 
 CROSS = re.compile(r"cross|encoder_attn|enc_?dec", re.IGNORECASE)
 
@@ -86,7 +86,8 @@ class Recorder:
         self.series[at].add(query, key, value if self.values else None, said)
         if self.progress is not None:
             self.progress(name)
-        return seen.output
+        output: Tensor = seen.output
+        return output
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._depth == 0:
@@ -169,8 +170,9 @@ def _kind(module: nn.Module, name: str, nq: int, nk: int, spans: Any) -> str:
 
 
 def _allowed(mask: Any, nq: int, nk: int) -> Allowed:
-    rule = as_mask(as_numpy(mask) if isinstance(mask, Tensor) else mask)
-    allowed = Allowed(nq, nk) if rule is None else rule.allowed(nq, nk)
+    if mask is None:
+        return Allowed(nq, nk)
+    allowed = as_mask(as_numpy(mask)).allowed(nq, nk)
     return replace(allowed, dense=None if allowed.dense is None else as_numpy(allowed.dense))
 
 
@@ -182,15 +184,11 @@ def _with_hidden(asked: Asked) -> Asked:
     hidden = bias <= torch.finfo(bias.dtype).min / 2
     if not hidden.any():
         return asked
-    mask: Mask | Tensor | None = asked.rule["mask"]
-    if mask is None:
-        mask = ~hidden
-    else:
-        theirs = as_mask(mask)
-        assert theirs is not None
-        mask = theirs & Explicit(~hidden)
+    shown: Any = ~hidden
+    if asked.rule["mask"] is not None:
+        shown = as_mask(asked.rule["mask"]) & Explicit(shown)
     rest = torch.where(hidden, 0.0, bias)
-    return asked._replace(rule={**asked.rule, "mask": mask, "bias": rest if rest.any() else None})
+    return asked._replace(rule={**asked.rule, "mask": shown, "bias": rest if rest.any() else None})
 
 
 def _without_tail(asked: Asked) -> Asked:

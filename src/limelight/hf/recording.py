@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
@@ -12,9 +13,9 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from limelight import __version__
-from limelight.capture import Capture, Site
+from limelight.capture import Capture
 from limelight.errors import ArgumentError
-from limelight.hf.inputs import Inputs, patch_grid, patch_texts, picture, place_grid, texts
+from limelight.hf.inputs import Inputs, named_patches, patch_grid, picture, place_grid, texts
 from limelight.hf.recorder import Recorder
 from limelight.hf.registration import NAME, register
 from limelight.hf.series import Series
@@ -60,8 +61,10 @@ def capture(
     model = getattr(model, "model", model) if not isinstance(model, PreTrainedModel) else model
     _check(model)
     if dtype not in DTYPES:
-        raise ArgumentError(f"dtype={dtype!r}: a capture keeps float16, float32 or, with None, what "
-                            f"the model computes with")  # fmt: skip
+        raise ArgumentError(
+            f"dtype={dtype!r}: a capture keeps float16, float32 or, with None, what the model "
+            f"computes with"
+        )
     recorder = Recorder(model, layers, values=values, dtype=DTYPES[dtype], progress=progress)
     result = Capture(())
     before = _implementations(model)
@@ -123,13 +126,7 @@ def _finish(recorder: Recorder, tokenizer: Any, processor: Any, facts: dict[str,
     if inputs.pixels is not None:
         grid = place_grid(patch_grid(config, inputs.pixels), sites)
         image = picture(inputs.pixels, processor)
-    if grid is not None:
-        names = patch_texts(grid, len(image))
-        fits = len(names[0])
-        for site in sites:
-            if site.kind == "self" and not site.tokens and site.keys == site.queries == fits:
-                object.__setattr__(site, "tokens", names)
-                object.__setattr__(site, "query_tokens", names)
+        sites = tuple(named_patches(site, grid) for site in sites)
     cross = [site for site in sites if site.kind == "cross"]
     name = PurePath(str(getattr(config, "_name_or_path", "") or "")).name
     source = {
@@ -145,8 +142,7 @@ def _labels(series: Series, inputs: Inputs, tokenizer: Any) -> dict[str, Any]:
     """Names for the keys and queries of a site, where its model part was called with ids."""
     batch, nq, nk = series.query[0].shape[0], series.queries, series.keys
     if series.kind == "cross":
-        keys = next((ids for name in inputs.ids if "encoder" in name
-                     for ids in [inputs.find(name, batch, nk)] if ids is not None), None)  # fmt: skip
+        keys = inputs.find_encoder(batch, nk)
         queries = inputs.find(series.name, batch, nq)
     else:
         keys = inputs.find(series.name, batch, nk)
@@ -163,7 +159,7 @@ def _different(inputs: Inputs) -> bool:
     Generating without a cache also runs the whole text again each step, one token longer.
     """
     for calls in inputs.ids.values():
-        for before, after in zip(calls, calls[1:], strict=False):
+        for before, after in pairwise(calls):
             shared = before.shape[1]
             longer = after.shape[1] >= shared and len(before) == len(after)
             step = after.shape[1] < shared  # the next step of a generation with a cache

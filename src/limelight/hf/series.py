@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from limelight import spans as sp
 from limelight.arrays import as_numpy
@@ -22,6 +21,7 @@ from limelight.capture.intervals import simplify, stack
 from limelight.errors import ArgumentError
 from limelight.health import Health
 from limelight.masks import Explicit, Mask
+from torch import Tensor
 
 Array = NDArray[Any]
 CLOSE = 1e-2  # a cache may hold its keys quantised; those of another text differ by far more
