@@ -171,6 +171,8 @@ def flatten(array: Any, batch: tuple[int, ...], heads: int, name: str, tail: int
         array = array.reshape((1,) * (tail + 1 - array.ndim) + tuple(array.shape))
     *lead, head = array.shape[:-tail]
     rest = tuple(array.shape[-tail:])
+    while len(lead) > len(batch) and lead[0] == 1:
+        del lead[0]
     try:
         fits = np.broadcast_shapes((*lead, head), (*batch, heads)) == (*batch, heads)
     except ValueError:

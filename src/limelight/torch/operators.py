@@ -67,12 +67,11 @@ def run_attention(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     *call_arguments, engine, health, site = arguments
     call = make_call(*call_arguments)
     state = bridge.forward(call, engine, health=health, site=site)
-    none = state.logsumexp.new_empty(0)
-    return (
-        state.output.contiguous(), state.logsumexp.contiguous(),
-        state.max_logit.contiguous() if health else none,
-        state.entropy.contiguous() if health else none.clone(),
-    )  # fmt: skip
+    output, logsumexp = state.output.contiguous(), state.logsumexp.contiguous()
+    if not health:
+        return output, logsumexp, logsumexp.new_empty(0), logsumexp.new_empty(0)
+    # An engine may fill one block with all three statistics; an operator's results may not overlap.
+    return output, logsumexp.clone(), state.max_logit.clone(), state.entropy.clone()
 
 
 torch.library.impl("limelight::attention", ("cpu", "cuda"), run_attention)
