@@ -33,7 +33,7 @@ app = typer.Typer(
     help="Scaled dot-product attention with the lights on.",
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

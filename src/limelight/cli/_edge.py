@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import sys
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 from rich import box
@@ -18,9 +20,28 @@ from limelight.errors import ArgumentError
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 
+class _Tidy:
+    """A stream without the blanks with which tables fill up their lines."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(re.sub(r" +$", "", text, flags=re.MULTILINE) if "\n" in text else text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def isatty(self) -> bool:
+        return False
+
+
 def console() -> Console:
     """Where people's output goes: the terminal's width and colours, or plain text in a pipe."""
-    return Console(highlight=False)
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(highlight=False, file=cast(TextIO, _Tidy(sys.stdout)))
 
 
 def table(*headings: str) -> Table:

@@ -88,7 +88,7 @@ def load(name: str) -> Any:
     target = getattr(importlib.import_module(f"limelight.cli.{name}"), name)
     if not isinstance(target, typer.Typer):
         single = typer.Typer(
-            add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
+            add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown",
             context_settings={"help_option_names": ["-h", "--help"]},
         )  # fmt: skip
         single.command(name)(target)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from limelight.cli._edge import (
     JsonOption,
@@ -145,7 +146,11 @@ def _show(out: Console, found: Trace, row: int) -> None:
     key, value = (np.asarray(side, np.float64)[0, 0] for side in (call.key, call.value))
     step = {name: table[0, 0, row] for name, table in vars(found.steps).items()}
     seen = step["allowed"]
-    title = f"query {row}" if found.tokens is None else f"query {row} {found.tokens[0][row]!r}"
+    title = (
+        f"query {row}"
+        if found.tokens is None
+        else f"query {row} {escape(repr(found.tokens[0][row]))}"
+    )
     out.print(f"[bold]{title}[/] = {written(query)}, {call.keys} keys, d_k = {call.head_size}\n")
 
     out.print("[bold]1  Compare[/]: the dot product of the query with each key")
@@ -168,13 +173,13 @@ def _show(out: Console, found: Trace, row: int) -> None:
         out.print(f"   and cap: {cap} · tanh(scaled / {cap})")
     show(out, right(view, 1, 2, *([3] if capped else [])))
 
-    largest = step["logits"].max(initial=-np.inf)
-    power = np.where(seen, np.exp(step["logits"] - largest), 0.0)
+    largest = step["max_logit"] if seen.any() else 0.0
+    shifts = np.where(seen, step["logits"] - largest, 0.0)
+    power = np.where(seen, np.exp(shifts), 0.0)
     out.print("[bold]3  Normalise[/]: softmax, e to the power of each score over the sum of all")
     view = table("", "score − largest", "e to that", "÷ sum", "")
-    shifts = column(np.where(seen, step["logits"] - largest, 0.0))
-    columns = [column(power), column(step["weights"])]
-    for j, row_cells in enumerate(zip(shifts, *columns, strict=True)):
+    columns = [column(numbers) for numbers in (shifts, power, step["weights"])]
+    for j, row_cells in enumerate(zip(*columns, strict=True)):
         shown = row_cells if seen[j] else ("hidden", "0", "0")
         view.add_row(names[j], *shown, bar(step["weights"][j]))
     view.add_section()
@@ -243,4 +248,4 @@ def _numbers(row: Any, digits: int) -> str:
 def _names(found: Trace) -> list[str]:
     if found.tokens is None:
         return [f"key {j}" for j in range(found.call.keys)]
-    return [f"key {j} {token!r}" for j, token in enumerate(found.tokens[1])]
+    return [f"key {j} {escape(repr(token))}" for j, token in enumerate(found.tokens[1])]

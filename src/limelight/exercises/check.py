@@ -182,9 +182,7 @@ def _what_is_off(exercise: Exercise, step: str, numbers: Array, right: tuple[boo
         if (numbers[~seen] > CLOSE).any():
             return f"Key {int(np.argmax((numbers > CLOSE) & ~seen))} is hidden: its weight is 0."
         if abs(numbers.sum() - 1) > 0.03:
-            return (
-                f"The weights sum to {number(round(float(numbers.sum()), 6))}, and must sum to 1."
-            )
+            return f"The weights sum to {numbers.sum():.4g}, and must sum to 1."
         if (np.argsort(numbers[seen]) != np.argsort(exercise.weights[seen])).any():
             return "The weights are not in the order of the scores: the larger score gets more."
     if not any(right):
@@ -248,7 +246,8 @@ def _split(text: str) -> list[str]:
     text = text.strip().strip("[]()")
     if ";" in text and "." not in text:
         text = text.replace(",", ".")
-    return text.replace(";", " ").replace(",", " ").split()
+    parts = text.replace(";", " ").replace(",", " ").split()
+    return [part for part in parts if part.lower() not in ("key", "value")]
 
 
 def _number(part: Any) -> float | None:
@@ -257,7 +256,7 @@ def _number(part: Any) -> float | None:
     text = str(part).strip().lower()
     if text in HIDDEN_WORDS:
         return None
-    text = text.replace("−", "-").removeprefix("key").removeprefix("value").removeprefix("v")
+    text = text.replace("−", "-").removeprefix("v")
     top, slash, bottom = text.removesuffix("%").partition("/")
     try:
         found = float(top) / (float(bottom) if slash else 1.0)

@@ -1,0 +1,152 @@
+"""The edge: commands found lazily, errors in one line, JSON strict, numbers read from text."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from limelight.cli import app, docs
+from limelight.cli._edge import bar, column, matrix, number, plain, print_json, vector
+from limelight.cli._lazy import LazyGroup, load
+from limelight.errors import ArgumentError
+
+
+def run(*args, **others):
+    return CliRunner().invoke(app, list(args), **others)
+
+
+def fresh(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize("name", LazyGroup.table)
+def test_the_table_says_what_the_command_says(name):
+    assert load(name).help.splitlines()[0] == LazyGroup.table[name].summary
+
+
+@pytest.mark.parametrize("name", LazyGroup.table)
+def test_every_command_has_help_and_json(name):
+    result = run(name, "--help")
+    assert result.exit_code == 0
+    command = load(name)
+    commands = [*getattr(command, "commands", {}).values()] or [command]
+    for each in commands:
+        assert "--json" in {option for param in each.params for option in param.opts}
+
+
+def test_help_imports_no_command_and_nothing_heavy():
+    code = """
+import sys
+from typer.testing import CliRunner
+from limelight.cli import app
+result = CliRunner().invoke(app, ["--help"])
+assert result.exit_code == 0 and "score" in result.output
+heavy = {"torch", "triton", "transformers", "starlette", "uvicorn", "limelight.cli.score"}
+print(sorted(heavy & set(sys.modules)))
+"""
+    assert fresh(code).stdout.strip() == "[]"
+
+
+def test_no_command_prints_the_help():
+    result = run()
+    assert result.exit_code == 0
+    assert "Usage: limelight" in result.output.replace("root", "limelight")
+
+
+def test_version():
+    import limelight
+
+    assert run("--version").output.strip() == f"limelight {limelight.__version__}"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["paint"], "there is no command 'paint': choose score"),
+        (["score", "--paint"], "No such option: --paint"),
+        (["saturate", "--keys", "many"], "--keys"),
+        (["score", "--query", "1,a", "--keys", "1,1", "--values", "1"], "'a' is not a number"),
+    ],
+)
+def test_errors_are_one_line_and_exit_code_2(args, message):
+    result = run(*args)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.startswith("limelight: ")
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert result.stdout == ""
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    command = f"{sys.executable} -m limelight.cli score --json"
+    done = subprocess.run(["sh", "-c", f"{command} | head -n 1"], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("{\n", "")
+
+
+def test_module_entry_point():
+    code = [sys.executable, "-m", "limelight.cli", "mask", "causal", "--size", "2"]
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    done = subprocess.run(code, capture_output=True, text=True, check=True, env=environment)
+    assert "■ ·\n■ ■\n" in done.stdout
+
+
+def test_json_is_strict_and_short_lists_stay_on_a_line(capsys):
+    print_json(
+        {"a": [1.5, math.nan, -math.inf], "b": np.eye(2), "c": {}, "d": [], "é": np.float32(2)}
+    )
+    text = capsys.readouterr().out
+    assert json.loads(text) == {
+        "a": [1.5, None, None], "b": [[1, 0], [0, 1]], "c": {}, "d": [], "é": 2
+    }  # fmt: skip
+    assert '"a": [1.5, null, null]' in text
+
+
+def test_plain_keeps_what_json_knows():
+    assert plain((1, True, None, "x", np.int64(3), np.array([True]))) == [
+        1,
+        True,
+        None,
+        "x",
+        3,
+        [True],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("2", 2.0), (" -1.5 ", -1.5), ("−3", -3.0), ("1/4", 0.25), ("1e3", 1000.0)]
+)
+def test_number(text, value):
+    assert number(text, "x") == value
+
+
+@pytest.mark.parametrize("text", ["", "a", "1/0", "nan", "inf", "1e999", "1/2/3"])
+def test_not_a_number(text):
+    with pytest.raises(ArgumentError, match="is not a number"):
+        number(text, "--x")
+
+
+def test_vectors_and_matrices():
+    assert vector("2,1", "x") == vector(" 2 1 ", "x") == vector("[2, 1]", "x") == [2.0, 1.0]
+    assert matrix("2,1; 1,0", "x") == matrix("[[2, 1], [1, 0]]", "x") == [[2.0, 1.0], [1.0, 0.0]]
+    assert matrix("1;2;", "x") == [[1.0], [2.0]]
+    with pytest.raises(ArgumentError, match="no numbers in ''"):
+        vector("", "--query")
+    with pytest.raises(ArgumentError, match=r"--keys: the rows have 2, 1 numbers"):
+        matrix("1,2;3", "--keys")
+
+
+def test_bars_and_columns():
+    assert (bar(1, 4), bar(0.5, 4), bar(0, 4), bar(math.nan, 4)) == ("████", "██", "", "")
+    assert bar(1e-9, 4) == "▏"
+    assert column([5, -1]) == ["5", "−1"]
+    assert column([0.5, 1]) == ["0.500000", "1.000000"]
+
+
+def test_docs_are_up_to_date():
+    with open("docs/cli.md", encoding="utf-8") as page:
+        assert page.read() == docs.markdown(), "run: python -m limelight.cli.docs > docs/cli.md"

@@ -1,0 +1,117 @@
+"""limelight exercise: the dialogue, and the same for machines."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from limelight.cli import app
+from limelight.exercises import QUIZ, WORKED, generate
+
+
+def run(*args, lines=()):
+    typed = "".join(f"{line}\n" for line in lines)
+    return CliRunner(env={"COLUMNS": "80"}).invoke(app, ["exercise", *args], input=typed)
+
+
+RIGHT = ["5,2,-1", "3.54,1.41,-0.71", "0.88,0.11,0.01", "8.83,0.86", "0"]
+
+
+def test_straight_through():
+    result = run("--level", "0", lines=RIGHT)
+    assert result.exit_code == 0
+    assert result.stdout.count("✓") == 5
+    assert "Done: 5 of 5 steps on your own, 5 at once." in result.stdout
+    assert "--level 1" in result.stdout
+
+
+def test_nothing_typed_loses_progress():
+    lines = ["nonsense", "", "5,2", "5,2,-1", "[[[", "hint", "5,2,-1", "\x00", *RIGHT[1:]]
+    result = run("--level", "0", lines=lines)
+    assert result.exit_code == 0
+    assert "Done: 5 of 5 steps on your own, 4 at once." in result.stdout
+    assert result.stdout.count("1 of 5") == 1
+    assert "The scores were not scaled" in result.stdout
+
+
+def test_hint_and_show():
+    result = run("--level", "0", lines=["hint", "hint", "hint", "show", *RIGHT[1:]])
+    assert "add the products" in result.stdout
+    assert result.stdout.count("The first one: key 0: 2·2 + 1·1 = 5") == 2
+    assert "key 2: 2·0 + 1·(−1) = −1" in result.stdout
+    assert "Done: 4 of 5 steps on your own" in result.stdout
+
+
+@pytest.mark.parametrize("word", ["quit", "q", None])
+def test_stopping_says_how_to_go_on(word):
+    lines = [*RIGHT[:2], *([word] if word else [])]
+    result = run("--level", "0", lines=lines)
+    assert result.exit_code == 0
+    assert "limelight exercise --level 0 --seed 0 --step weights" in result.stdout
+
+
+def test_going_on_in_the_middle():
+    result = run("--level", "0", "--step", "weights", lines=RIGHT[2:])
+    assert "3 of 5" in result.stdout
+    assert "Done: 3 of 5 steps on your own" in result.stdout
+
+
+def test_a_new_exercise_says_its_number():
+    first = run("--level", "2").stdout.splitlines()[0]
+    seed = first.split("exercise ")[1].split(":")[0]
+    assert run("--level", "2", "--seed", seed).stdout.splitlines()[0] == first
+
+
+def test_causal_exercise_shows_what_is_hidden():
+    assert "hidden: it comes after the query" in run("--level", "4", "--seed", "3").stdout
+
+
+def test_json():
+    result = run("--level", "3", "--seed", "5", "--json")
+    assert json.loads(result.stdout) == generate(3, 5).to_dict()
+    result = run("--level", "3", "--seed", "5", "--json", "--answers")
+    assert json.loads(result.stdout) == generate(3, 5).to_dict(answers=True)
+
+
+def test_check_for_machines():
+    given = ["--check", "raw=5,2,-1", "--check", "output=10,0"]
+    found = json.loads(run("--level", "0", *given, "--json").stdout)
+    assert [item["kind"] for item in found["feedback"]] == ["", "top-value-only"]
+    assert found["exercise"] == WORKED.to_dict()
+    text = run("--level", "0", *given).stdout
+    assert "✓ scores: Right." in text
+    assert "✗ output: Only the value" in text
+
+
+def test_answers_as_text():
+    text = run("--level", "0", "--answers").stdout
+    assert "number 0: 0.881645·10 + 0.105686·0 + 0.012669·1 = 8.829123" in text
+
+
+def test_quiz():
+    letters = ["abc"[question.right] for question in QUIZ]
+    result = run("--quiz", lines=letters)
+    assert f"Done: {len(QUIZ)} of {len(QUIZ)} right at once." in result.stdout
+    wrong_first = ["z", "", "c" if letters[0] != "c" else "a", *letters]
+    assert f"Done: {len(QUIZ) - 1} of {len(QUIZ)}" in run("--quiz", lines=wrong_first).stdout
+    assert "Stopped after 1" in run("--quiz", lines=[letters[0], "quit"]).stdout
+    questions = json.loads(run("--quiz", "--json").stdout)
+    assert questions == [question.to_dict() for question in QUIZ]
+    assert "right" in json.loads(run("--quiz", "--json", "--answers").stdout)[0]
+    assert run("--quiz", "--answers").stdout.count("Yes:") == len(QUIZ)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--level", "9"], "there is no level 9"),
+        (["--step", "sum"], "there is no step 'sum'"),
+        (["--check", "5,2,-1"], "write the step and the answer"),
+        (["--check", "sum=5"], "there is no step 'sum'"),
+        (["--seed", "-1"], "seed=-1: give a whole number ≥ 0"),
+    ],
+)
+def test_errors(args, message):
+    result = run(*args)
+    assert result.exit_code == 2
+    assert message in result.stderr

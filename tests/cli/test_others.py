@@ -1,0 +1,107 @@
+"""limelight saturate, mask and engines."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from limelight.cli import app
+from limelight.engines import ENGINES
+
+
+def run(*args):
+    return CliRunner(env={"COLUMNS": "80"}).invoke(app, list(args))
+
+
+def data(*args):
+    result = run(*args, "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_compare_scores():
+    found = data("saturate", "--scores", "15,12,9", "--d-k", "64")
+    assert found["unscaled"]["weights"] == pytest.approx([0.950330, 0.047314, 0.002356], abs=5e-7)
+    assert found["scaled"]["weights"] == pytest.approx([0.463037, 0.318240, 0.218723], abs=5e-7)
+    text = run("saturate", "--scores", "15,12,9", "--d-k", "64").stdout
+    for number in ("0.950330", "0.463037", "0.0472", "0.2486", "0.1884", "0.9588", "saturated"):
+        assert number in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_curve_and_single_size():
+    found = data("saturate", "--d-k", "4,64", "--draws", "300")
+    assert [mean["d_k"] for mean in found["unscaled"]] == [4, 64]
+    found = data("saturate", "--d-k", "16", "--draws", "50", "--keys", "3", "--seed", "2")
+    assert len(found["scaled"]["weights"]) == 3
+    assert found["mean"]["scaled"]["draws"] == 50
+    for args in (["--draws", "50"], ["--d-k", "16", "--draws", "50"]):
+        text = run("saturate", *args).stdout
+        assert "Means over 50 draws" in text
+        assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--scores", "1,2"], "--scores needs one --d-k"),
+        (["--scores", "1,2", "--d-k", "2,4"], "--scores needs one --d-k"),
+        (["--d-k", "four"], "'four' is not a whole number"),
+        (["--d-k", "0"], "d_k=0: give a whole number"),
+        (["--draws", "0"], "--draws"),
+    ],
+)
+def test_saturate_errors(args, message):
+    result = run("saturate", *args)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_mask_picture():
+    text = run("mask", "causal & window(2, 0)", "--size", "4").stdout
+    assert text.startswith(
+        "Causal() & Window(left=2, right=0), 4 queries × 4 keys\n■ · · ·\n■ ■ · ·"
+    )
+    assert "56.2 % of the cells are allowed" in text
+    assert "Blocks" not in text
+    big = run("mask", "--size", "1000").stdout
+    assert "28 empty, 8 partial, 28 full" in big
+    assert "▒" in big
+    assert "0 queries" in run("mask", "--size", "0").stdout
+
+
+def test_mask_json():
+    found = data("mask", "causal", "--size", "2x3")
+    assert found["dense"] == [[True, True, False], [True, True, True]]
+    assert found["share"] == pytest.approx(5 / 6)
+    assert data("mask", "--size", "100000", "--block", "50000")["dense"] is None
+    per_batch = data("mask", "lengths([2, 5])")
+    assert per_batch["share"] == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["foo"], "there is no mask 'foo'"),
+        (["causal and prefix(2)"], "combine masks with &, | and ~"),
+        (["--size", "4x4x4"], "write 8 for 8 × 8"),
+        (["--size", "-4"], "write 8 for 8 × 8"),
+        (["documents([0, 1])", "--size", "3"], "Documents has 2 ids"),
+    ],
+)
+def test_mask_errors(args, message):
+    result = run("mask", *args)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_engines():
+    found = data("engines")
+    assert [row["engine"] for row in found] == [engine.name for engine in ENGINES]
+    usable = {row["engine"] for row in data("engines", "--usable")}
+    assert {"reference", "numpy"} <= usable
+    text = run("engines").stdout
+    for row in found:
+        assert row["engine"] in text
+        if row["missing"]:
+            assert f"{row['engine']} is missing here:" in text

@@ -1,0 +1,169 @@
+"""limelight score: the worked example to the digit, from the line and from files."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from limelight.cli import app
+
+LINE = ["--query", "2,1", "--keys", "2,1;1,0;0,-1", "--values", "10,0;0,8;1,1"]
+
+
+def run(*args):
+    return CliRunner(env={"COLUMNS": "80"}).invoke(app, ["score", *args])
+
+
+def data(*args):
+    result = run(*args, "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_worked_example_as_json():
+    found = data(*LINE)
+    assert found["raw"] == [5, 2, -1]
+    assert found["scaled"] == pytest.approx([3.535534, 1.414214, -0.707107], abs=5e-7)
+    assert found["weights"] == pytest.approx([0.881645, 0.105686, 0.012669], abs=5e-7)
+    assert found["output"] == pytest.approx([8.829123, 0.858154], abs=5e-7)
+    assert found["health"]["verdict"] == "peaked"
+    assert found["allowed"] == [True, True, True]
+
+
+def test_worked_example_as_text_has_every_number_in_order():
+    text = run(*LINE).stdout
+    numbers = [
+        "1  Compare", "2·0 + 1·(−1)", "2  Scale", "√2 = 1.414214", "3.535534", "1.414214",
+        "−0.707107", "3  Normalise", "0.881645", "0.105686", "0.012669", "4  Mix",
+        "[8.829123, 0.858154]", "key 0 dominates with 88.2 %",
+    ]  # fmt: skip
+    places, at = [], 0
+    for number in numbers:
+        at = text.index(number, at)
+        places.append(at)
+    assert places == sorted(places)
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_no_numbers_means_the_worked_example():
+    assert run().stdout == run(*LINE).stdout
+
+
+def test_by_hand_says_which_is_which():
+    text = run("--by-hand").stdout
+    assert "8.829123, 0.858154" in text
+    assert "8.81, 0.89" in text
+    assert "0.88, 0.11, 0.01" in text
+    assert "The exact column is the answer" in text
+    found = data("--by-hand")["by_hand"]
+    assert (found["weights"], found["output"]) == ([0.88, 0.11, 0.01], [8.81, 0.89])
+    assert data("--by-hand", "--digits", "3")["by_hand"]["output"] == [8.833, 0.861]
+
+
+def test_several_queries_give_rows():
+    found = data("--query", "1,2;3,4", "--keys", "1,1;2,0", "--values", "1,1;0,1", "--causal")
+    assert found["raw"] == [[3, 2], [7, 6]]
+    assert found["weights"][0] == [1, 0]
+    assert found["logits"][0][1] is None
+    text = run("--query", "1,2;3,4", "--keys", "1,1;2,0", "--values", "1,1;0,1", "--causal").stdout
+    assert "query 1 = [3, 4]" in text
+    assert "hidden by the mask" in text
+    assert "only one in view" in text
+
+
+def test_options_reach_the_calculation():
+    assert data("--no-scale")["scaled"] == [5, 2, -1]
+    assert data("--scale", "2")["scaled"] == [10, 4, -2]
+    assert max(data("--softcap", "1")["capped"]) < 1
+    assert data("--tokens", "a, b, c")["tokens"]["keys"] == ["a", "b", "c"]
+    assert "left out" in run("--no-scale").stdout
+    assert "key 1 'b'" in run("--tokens", "a,b,c").stdout
+    assert "tanh(scaled / 3)" in run("--softcap", "3").stdout
+    assert "multiply by 0.500000" in run("--scale", "0.5").stdout
+
+
+def test_a_query_that_sees_nothing():
+    found = data("--query", "1;1;1", "--keys", "1;1", "--values", "1;1", "--causal")
+    assert found["output"][0] == [0]
+    text = run("--query", "1;1;1", "--keys", "1;1", "--values", "1;1", "--causal").stdout
+    assert "There is no key to look at" in text
+
+
+def test_markup_in_tokens_is_text():
+    assert "'[bold]'" in run("--tokens", "[bold],b,c").stdout
+
+
+def test_from_json(tmp_path):
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps({
+        "query": [2, 1], "keys": [[2, 1], [1, 0], [0, -1]], "values": [[10, 0], [0, 8], [1, 1]],
+        "tokens": ["a", "b", "c"], "scale": 1.0,
+    }))  # fmt: skip
+    found = data("--file", str(file))
+    assert found["scaled"] == [5, 2, -1]
+    assert found["tokens"]["keys"] == ["a", "b", "c"]
+    file.write_text('{"query": [[2, 1]], "keys": [[2, 1]], "values": [[1]]}')
+    assert data("--file", str(file))["raw"] == [[5]]
+
+
+def test_from_csv(tmp_path):
+    file = tmp_path / "x.csv"
+    file.write_text("# the worked example\nquery,2,1\n\nkey,2,1\nkey,1,0\nkey,0,-1\n"
+                    "value,10,0\nvalue,0,8\nvalue,1,1\n")  # fmt: skip
+    assert data("--file", str(file))["output"] == pytest.approx([8.829123, 0.858154], abs=5e-7)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.json", "{", "is not JSON: expecting property name"),
+        ("x.json", "[1]", "holds a list"),
+        ("x.json", '{"query": [1]}', "has no keys and no values"),
+        ("x.json", '{"query": ["a"], "keys": [], "values": []}', "query must be a list of numbers"),
+        ("x.json", '{"query": [], "keys": [[1]], "values": [[1]]}', "query must be a list"),
+        ("x.json", '{"query": [1], "keys": [[1], [1, 2]], "values": [[1]]}', "keys must be a list"),
+        ("x.json", '{"q": [1]}', "has 'q', which means nothing here"),
+        ("x.json", '{"query": [1], "keys": [[1]], "values": [[1]], "tokens": "a"}',
+         "tokens must be a list of strings"),
+        ("x.json", '{"query": [1], "keys": [[1]], "values": [[1]], "scale": "big"}',
+         "scale='big' is not a number"),
+        ("x.csv", "quary,1\n", "line 1: starts with 'quary'"),
+        ("x.csv", "query,1\nkey,a\n", "line 2: 'a' is not a number"),
+        ("x.csv", "key,1\nkey,1,2\n", "line 2: 2 numbers, where the other keys have 1"),
+        ("x.csv", "", "has no query and no keys and no values"),
+        ("x.txt", "", "is neither .json nor .csv"),
+    ],
+)  # fmt: skip
+def test_bad_files(tmp_path, name, content, message):
+    file = tmp_path / name
+    file.write_text(content)
+    result = run("--file", str(file))
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_unreadable_files(tmp_path):
+    assert "cannot read" in run("--file", str(tmp_path / "none.json")).stderr
+    (tmp_path / "x.csv").write_bytes(b"\xff\xfe\x00")
+    assert "is not UTF-8 text" in run("--file", str(tmp_path / "x.csv")).stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--query", "1"], "--keys and --values are missing"),
+        (["--query", "1", "--keys", "1"], "--values is missing"),
+        ([*LINE, "--file", "x.json"], "from --file or from the line, not from both"),
+        (["--query", "1", "--keys", "1,2", "--values", "1"], "no dot product"),
+        (["--no-scale", "--scale", "2"], "say different things"),
+        (["--softcap", "-1"], "softcap=-1.0"),
+        (["--tokens", "a,b"], "2 tokens for 3 keys"),
+        (["--by-hand", "--digits", "99"], "digits=99: give a whole number from 0 to 12"),
+    ],
+)
+def test_errors(args, message):
+    result = run(*args)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
