@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from limelight.errors import LimelightError
+from limelight.pyramid import Cancelled
 from limelight.studio.guard import TooLarge
 from limelight.studio.work import Busy, Gone
 
@@ -93,4 +94,5 @@ HANDLERS: dict[Any, Any] = {
     TooLarge: _too_large,
     Busy: _busy,
     Gone: _gone,
+    Cancelled: _gone,
 }

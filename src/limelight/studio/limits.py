@@ -17,6 +17,7 @@ class Limits:
     body_bytes: int = 8 * MIB  # a POST body: numbers to trace, a text, a picture
     message_bytes: int = 4 * KIB  # one WebSocket message from a page
     file_bytes: int = 8 * 2**30  # a capture file; its arrays are mapped, not copied
+    config_bytes: int = 4 * MIB  # a model's config.json
     run_bytes: int = 256 * MIB  # the part of a training run's log that is read
     open_captures: int = 4  # kept open; the least recently used is closed
     made_captures: int = 8  # made from a model in this session and kept

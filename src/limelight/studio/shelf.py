@@ -11,27 +11,29 @@ from typing import Any, Literal, TypeVar
 
 from limelight.capture import Capture, Site
 from limelight.errors import LimelightError
+from limelight.pyramid import Pyramid
 from limelight.studio.answers import NotFound
+from limelight.studio.cache import Cache
 from limelight.studio.folders import Folders, Listed, check
 from limelight.studio.limits import Limits
 
 ENDING = ".safetensors"
-HEADS_KEPT = 256
+HEADS_KEPT, PYRAMIDS_KEPT = 128, 8
 Origin = Literal["shipped", "folder", "made"]
-Kept = TypeVar("Kept")
 Facts = TypeVar("Facts")
 
 
 class Book:
-    """One open capture, and what is worth keeping of it: single heads with their row statistics."""
+    """One open capture, and what is worth keeping of it."""
 
-    def __init__(self, name: str, origin: Origin, capture: Capture) -> None:
+    def __init__(self, name: str, origin: Origin, capture: Capture, tile_bytes: int) -> None:
         self.id = name
         self.origin = origin
         self.capture = capture
-        self._kept: OrderedDict[Any, Any] = OrderedDict()
-        self._locks: dict[Any, threading.Lock] = {}
-        self._lock = threading.Lock()
+        self.health: Cache[Any] = Cache(max(1, len(capture.sites)))
+        self._heads: Cache[Site] = Cache(HEADS_KEPT)
+        self._pyramids: Cache[Pyramid] = Cache(PYRAMIDS_KEPT)
+        self._tile_bytes = tile_bytes // PYRAMIDS_KEPT
 
     def site(self, index: int) -> Site:
         sites = self.capture.sites
@@ -51,24 +53,13 @@ class Book:
             found.statistics  # noqa: B018 (computed once and cached in it)
             return found
 
-        return self.keep(("head", index, head, batch), one)
+        return self._heads.get((index, head, batch), one)
 
-    def keep(self, key: Any, make: Callable[[], Kept]) -> Kept:
-        """What `make` gave the first time; two requests at once make it once."""
-        with self._lock:
-            lock = self._locks.setdefault(key, threading.Lock())
-        with lock:
-            with self._lock:
-                if key in self._kept:
-                    self._kept.move_to_end(key)
-                    return self._kept[key]  # type: ignore[no-any-return]
-            made = make()
-            with self._lock:
-                self._kept[key] = made
-                while len(self._kept) > HEADS_KEPT:
-                    old, _ = self._kept.popitem(last=False)
-                    self._locks.pop(old, None)
-            return made
+    def pyramid(self, index: int, head: int, batch: int, pool: str) -> Pyramid:
+        """The tiles of one head."""
+        one = self.head(index, head, batch)
+        key = (index, head, batch, pool)
+        return self._pyramids.get(key, lambda: Pyramid(one, 0, pool=pool, budget=self._tile_bytes))
 
 
 class Shelf:
@@ -93,7 +84,7 @@ class Shelf:
             if key not in self._facts:
                 try:
                     capture = Capture.open(check(listed, self._limits.file_bytes), verify=False)
-                    self._facts[key] = read(Book(listed.id.removesuffix(ENDING), origin, capture))
+                    self._facts[key] = read(self._book(listed.id, origin, capture))
                 except LimelightError:
                     self._facts[key] = None
             if self._facts[key] is not None:
@@ -115,7 +106,7 @@ class Shelf:
         with self._lock:
             names = itertools.chain([name], (f"{name}-{n}" for n in itertools.count(2)))
             free = next(n for n in names if n not in taken and n not in self._made)
-            book = self._made[free] = Book(free, "made", capture)
+            book = self._made[free] = self._book(free, "made", capture)
             while len(self._made) > self._limits.made_captures:
                 self._made.pop(next(iter(self._made)))
             return book
@@ -138,11 +129,14 @@ class Shelf:
                 return self._open[key]
         capture = Capture.open(check(listed, self._limits.file_bytes))
         with self._lock:
-            book = Book(listed.id.removesuffix(ENDING), origin, capture)
-            book = self._open.setdefault(key, book)
+            book = self._open.setdefault(key, self._book(listed.id, origin, capture))
             while len(self._open) > self._limits.open_captures:
                 self._open.popitem(last=False)
             return book
+
+    def _book(self, name: str, origin: Origin, capture: Capture) -> Book:
+        share = self._limits.tile_bytes // (self._limits.open_captures + self._limits.made_captures)
+        return Book(name.removesuffix(ENDING), origin, capture, share)
 
 
 def shipped() -> dict[str, Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from limelight.studio.api.models import Workshop
 from limelight.studio.folders import Folders
 from limelight.studio.limits import Limits
 from limelight.studio.runs import Run
@@ -19,6 +20,7 @@ class Studio:
     folders: Folders = field(default_factory=Folders)
     limits: Limits = field(default_factory=Limits)
     runs: dict[Path, Run] = field(default_factory=dict)
+    workshop: Workshop = field(default_factory=Workshop)
     sockets: int = 0
     stopped: bool = False
     work: Work = field(init=False)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from limelight.arrays import jsonable
-from limelight.capture import Capture, Site
-from limelight.health import Summary
+from limelight.report.facts import FIGURES, facts, png
+from limelight.report.facts import summary as brief
 from limelight.studio.answers import NotFound
 from limelight.studio.api.asked import Index, OfCapture, OfSite
 from limelight.studio.endpoint import Binary, Endpoint, Nothing
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
     from limelight.studio.studio import Studio
 
 Numbers = list[float | None]
-FIGURES = tuple(field.name for field in fields(Summary) if field.name != "rows")
 
 
 class CaptureSummary(msgspec.Struct, kw_only=True):
@@ -60,7 +56,7 @@ class CaptureInfo(CaptureSummary, kw_only=True):
     source: dict[str, Any]
     key_tokens: list[list[str]]
     query_tokens: list[list[str]]
-    grid: tuple[int, int] | None
+    grid: list[int] | None
     grid_start: int
     sites: list[SiteInfo]
 
@@ -90,17 +86,7 @@ def captures(studio: Studio, _: Nothing, __: Cancel) -> list[CaptureSummary]:
 
 def capture(studio: Studio, asked: OfCapture, _: Cancel) -> CaptureInfo:
     book = studio.shelf.book(asked.id)
-    held = book.capture
-    grid = held.grid
-    return CaptureInfo(
-        **msgspec.structs.asdict(summary(book)),
-        source=held.source,
-        key_tokens=_labels(held, "key"),
-        query_tokens=_labels(held, "query"),
-        grid=None if grid is None else (grid.rows, grid.columns),
-        grid_start=0 if grid is None else grid.start,
-        sites=[_site(index, site) for index, site in enumerate(held.sites)],
-    )
+    return msgspec.convert({**facts(book.capture), **_named(book)}, CaptureInfo)
 
 
 def health(studio: Studio, asked: OfCapture, cancel: Cancel) -> HealthTable:
@@ -133,44 +119,12 @@ def image(studio: Studio, asked: OfPicture, _: Cancel) -> Binary:
 
 
 def summary(book: Book) -> CaptureSummary:
-    held = book.capture
-    text = _text(held.source.get("text"))
-    model = _text(held.source.get("model"))
-    return CaptureSummary(
-        id=book.id,
-        origin=book.origin,
-        title=_text(held.source.get("title")) or book.id.replace(":", " / "),
-        model=model,
-        text=text if len(text) <= 400 else f"{text[:399]}…",
-        layers=len({site.layer for site in held.sites}),
-        heads=max((site.heads for site in held.sites), default=0),
-        tokens=max((max(site.keys, site.queries) for site in held.sites), default=0),
-        image=held.image is not None,
-    )
+    return msgspec.convert({**brief(book.capture), **_named(book)}, CaptureSummary)
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _labels(held: Capture, side: str) -> list[list[str]]:
-    """The texts of the longest site, or the capture's own: sites of a model mostly share them."""
-    own = held.query_tokens if side == "query" and held.query_tokens else held.tokens
-    if own or not held.sites:
-        return [list(entry) for entry in own]
-    site = max(held.sites, key=lambda site: site.keys)
-    return [list(site.labels(side, batch)) for batch in range(site.batch)]
-
-
-def _site(index: int, site: Site) -> SiteInfo:
-    return SiteInfo(
-        index=index, name=site.name, layer=site.layer, kind=site.kind, batch=site.batch,
-        heads=site.heads, key_heads=site.key_heads, queries=site.queries, keys=site.keys,
-        head_size=site.query.shape[3], value_size=0 if site.value is None else site.value.shape[3],
-        scale=site.scale, softcap=site.softcap, sinks=site.sinks is not None,
-        bias=site.bias is not None,
-        mask="everything" if site.mask is None else site.mask.expression,
-    )  # fmt: skip
+def _named(book: Book) -> dict[str, str]:
+    title = brief(book.capture)["title"] or book.id.replace(":", " / ")
+    return {"id": book.id, "origin": book.origin, "title": title}
 
 
 def _health(book: Book, index: int) -> SiteHealth:
@@ -179,27 +133,8 @@ def _health(book: Book, index: int) -> SiteHealth:
         figures = {name: jsonable(getattr(seen, name)) for name in FIGURES}
         return SiteHealth(site=index, figures=figures, verdicts=seen.verdict.tolist())
 
-    return book.keep(("health", index), measure)
-
-
-def png(pixels: Any) -> bytes:
-    """uint8 [height, width, 3] as a PNG file."""
-    import struct
-    import zlib
-
-    height, width, _ = pixels.shape
-    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return (struct.pack(">I", len(data)) + kind + data
-                + struct.pack(">I", zlib.crc32(kind + data)))  # fmt: skip
-
-    out = io.BytesIO(b"\x89PNG\r\n\x1a\n")
-    out.seek(0, io.SEEK_END)
-    out.write(chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)))
-    out.write(chunk(b"IDAT", zlib.compress(rows.tobytes(), 6)))
-    out.write(chunk(b"IEND", b""))
-    return out.getvalue()
+    found: SiteHealth = book.health.get(index, measure)
+    return found
 
 
 ENDPOINTS = (

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from limelight.studio.studio import Studio
 
 READABLE = 256  # tokens whose vectors are sent whole
-STRIP = 512  # bins of a row or column that is drawn as a strip
+WHOLE, STRIP = 4096, 512  # a row up to so long is sent whole, a longer one in so many bins
+SIDE = 256  # bins a side of a pyramid's tile
 LINES = 512  # rows of a line view
 Numbers = list[float | None]
 HERE = "/api/captures/{id}/sites/{site}/heads/{head}"
@@ -145,15 +146,39 @@ def cell(studio: Studio, asked: OfCell, _: Cancel) -> CellData:
 
 
 def tile(studio: Studio, asked: OfTile, cancel: Cancel) -> Binary:
-    """height × width little-endian float32, NaN where no cell is allowed."""
-    site = _head(studio, asked)
+    """height × width little-endian float32, NaN where no cell is allowed.
+
+    A rectangle that is a tile of the pyramid comes from there: kept, and called off with its page.
+    """
+    book = studio.shelf.book(asked.id)
+    site = book.head(asked.site, asked.head, asked.batch)
     rows = part(asked.rows, site.queries, "rows")
     columns = part(asked.columns, site.keys, "columns")
-    cancel.check()
     shape = (asked.height, asked.width)
-    values = site.heatmap(shape, asked.pool, rows, columns).values
+    cancel.check()
+    address = _address(site, rows, columns, shape)
+    if address is None:
+        values = site.heatmap(shape, asked.pool, rows, columns).values
+    else:
+        pyramid = book.pyramid(asked.site, asked.head, asked.batch, asked.pool)
+        values = pyramid.tile(*address, cancel)
     data = np.ascontiguousarray(values, "<f4").tobytes()
     return Binary(data, headers={"X-Shape": f"{asked.height},{asked.width}"})
+
+
+def _address(
+    site: Site, rows: tuple[int, int], columns: tuple[int, int], shape: tuple[int, int]
+) -> tuple[int, int, int] | None:
+    """The level, row and column of the pyramid's tile that is this rectangle, if one is."""
+    spans = (rows, site.queries, shape[0]), (columns, site.keys, shape[1])
+    longest = max(-(-(span[1] - span[0]) // bins) for span, _, bins in spans)
+    level = (longest - 1).bit_length()
+    step = SIDE << level
+    for (start, stop), there, bins in spans:
+        whole = start % step == 0 and stop == min(start + step, there)
+        if not whole or bins != -(-(stop - start) >> level):
+            return None
+    return level, rows[0] // step, columns[0] // step
 
 
 def strip(studio: Studio, asked: OfStrip, _: Cancel) -> Strip:
@@ -163,7 +188,7 @@ def strip(studio: Studio, asked: OfStrip, _: Cancel) -> Strip:
     if asked.index >= there:
         raise ArgumentError(f"{asked.side} {asked.index} is outside the {there:,} there are")
     at = (asked.index, asked.index + 1)
-    bins = min(length, STRIP)
+    bins = length if length <= WHOLE else STRIP
     if by_row:
         pooled = site.heatmap((1, bins), "max", rows=at).values.reshape(-1)
         weights = np.asarray(site.weights(rows=at), np.float64).reshape(-1)

@@ -1,0 +1,6 @@
+"""Report: a capture as one HTML file that opens anywhere, without a server or a network."""
+
+from limelight.report.bundle import Bundle, bundle
+from limelight.report.page import report
+
+__all__ = ["Bundle", "bundle", "report"]

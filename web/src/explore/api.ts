@@ -1,0 +1,122 @@
+/**
+ * What Explore asks of the server beyond $lib/api: single sites, strips, lines, kinds, making a
+ * capture. Shapes as in limelight/studio/api/.
+ */
+import {
+  get, headPath, post,
+  type CaptureInfo as BaseInfo, type CaptureSummary as BaseSummary, type Figure, type Real, type SiteInfo as BaseSite,
+} from "$lib/api";
+
+export type Origin = "shipped" | "folder" | "made";
+
+export interface CaptureSummary extends BaseSummary {
+  readonly origin: Origin;
+}
+
+export interface SiteInfo extends BaseSite {
+  readonly bias: boolean;
+}
+
+export interface CaptureInfo extends BaseInfo {
+  readonly origin: Origin;
+  /** Keys before the first patch, such as a class token. */
+  readonly grid_start: number;
+  readonly sites: readonly SiteInfo[];
+}
+
+/** GET /api/captures/{id}/sites/{site}/health */
+export interface SiteHealth {
+  readonly site: number;
+  readonly figures: Readonly<Record<Figure, readonly Real[]>>;
+  readonly verdicts: readonly string[];
+}
+
+export interface Top {
+  readonly index: number;
+  readonly token: string;
+  readonly weight: Real;
+}
+
+/** GET …/strip?side=row&index=3 */
+export interface StripData {
+  readonly side: "row" | "column";
+  readonly index: number;
+  readonly token: string;
+  readonly length: number;
+  /** Whole up to 4,096, else in 512 bins by the maximum; null where nothing is allowed. */
+  readonly values: readonly Real[];
+  readonly top: readonly Top[];
+  readonly total: Real;
+}
+
+/** GET …/lines?rows=0:48&k=4 : three lists of equal length. */
+export interface LinesData {
+  readonly rows: readonly number[];
+  readonly columns: readonly number[];
+  readonly weights: readonly Real[];
+}
+
+/** GET /api/captures/{id}/kinds : "site.head" → the kinds it is known to be. */
+export type Kinds = Readonly<Record<string, readonly string[]>>;
+
+export interface About {
+  readonly version: string;
+  readonly folders: readonly string[];
+  readonly models: boolean;
+}
+
+const part = encodeURIComponent;
+
+export const getAbout = (signal?: AbortSignal): Promise<About> => get("/api/about", signal);
+
+export const getCaptures = (signal?: AbortSignal): Promise<CaptureSummary[]> => get("/api/captures", signal);
+
+export const getCapture = (id: string, signal?: AbortSignal): Promise<CaptureInfo> =>
+  get(`/api/captures/${part(id)}`, signal);
+
+export const getSiteHealth = (id: string, site: number, signal?: AbortSignal): Promise<SiteHealth> =>
+  get(`/api/captures/${part(id)}/sites/${site}/health`, signal);
+
+export const getKinds = (id: string, signal?: AbortSignal): Promise<Kinds> =>
+  get(`/api/captures/${part(id)}/kinds`, signal);
+
+export const getStrip = (
+  id: string, site: number, head: number, batch: number, side: "row" | "column", index: number, signal?: AbortSignal,
+): Promise<StripData> =>
+  get(`${headPath(id, site, head)}/strip?side=${side}&index=${index}&batch=${batch}`, signal);
+
+export const getLines = (
+  id: string, site: number, head: number, batch: number, rows: readonly [number, number], k: number, signal?: AbortSignal,
+): Promise<LinesData> =>
+  get(`${headPath(id, site, head)}/lines?rows=${rows[0]}:${rows[1]}&k=${k}&batch=${batch}`, signal);
+
+export const imagePath = (id: string, batch: number): string =>
+  `/api/captures/${part(id)}/image?batch=${batch}`;
+
+export const reportPath = (id: string, batch: number): string =>
+  `/api/captures/${part(id)}/report?batch=${batch}`;
+
+/** GET /api/models */
+export interface Models {
+  /** Why no capture can be made here; null where it can. */
+  readonly missing: string | null;
+  readonly models: readonly Model[];
+}
+
+export interface Model {
+  readonly id: string;
+  readonly title: string;
+  readonly takes: "text" | "image";
+}
+
+export interface MakeCapture {
+  readonly model: string;
+  readonly text?: string;
+  /** A picture file as base64. */
+  readonly image?: string;
+}
+
+export const getModels = (signal?: AbortSignal): Promise<Models> => get("/api/models", signal);
+
+export const makeCapture = (asked: MakeCapture, signal?: AbortSignal): Promise<CaptureSummary> =>
+  post("/api/captures", asked, signal);

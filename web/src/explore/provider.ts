@@ -1,0 +1,146 @@
+/**
+ * Where the views of a capture get their numbers: the studio's server, the data inside a report, or
+ * a notebook's kernel. The views do not know which.
+ */
+import { getCell, type CellData, type Figure } from "$lib/api";
+import { serverSource, type Range, type Source } from "$lib/source";
+import {
+  getKinds, getLines, getSiteHealth, getStrip, imagePath, reportPath,
+  type CaptureInfo, type Kinds, type LinesData, type SiteHealth, type SiteInfo, type StripData,
+} from "./api";
+
+export interface HeadAt {
+  readonly site: number;
+  readonly head: number;
+}
+
+export type Pool = "max" | "mean";
+
+export interface Provider {
+  readonly info: CaptureInfo;
+  readonly batch: number;
+  /** The pools it can make maps with. */
+  readonly pools: readonly Pool[];
+  /** The picture a vision model saw, as an address; null where there is none. */
+  readonly picture: string | null;
+  /** Each site's figures as they become known, in order. */
+  health(arrived: (health: SiteHealth) => void, signal: AbortSignal): Promise<void>;
+  kinds(signal: AbortSignal): Promise<Kinds>;
+  source(at: HeadAt, pool: Pool): Source;
+  /** null where its numbers were left out, for their size. */
+  cell(at: HeadAt, row: number, column: number, signal: AbortSignal): Promise<CellData | null>;
+  strip(at: HeadAt, side: "row" | "column", index: number, signal: AbortSignal): Promise<StripData | null>;
+  lines(at: HeadAt, rows: Range, k: number, signal: AbortSignal): Promise<LinesData | null>;
+  /** Addresses of files that the provider can make. */
+  picturePath?(at: HeadAt, format: "png" | "svg", rows: Range, columns: Range, pool: Pool): string;
+  readonly reportPath?: string;
+}
+
+export function serverProvider(info: CaptureInfo, batch: number): Provider {
+  const { id } = info;
+  return {
+    info,
+    batch,
+    pools: ["max", "mean"],
+    picture: info.image ? imagePath(id, batch) : null,
+    async health(arrived, signal) {
+      for (const site of info.sites) arrived(await getSiteHealth(id, site.index, signal));
+    },
+    kinds: (signal) => getKinds(id, signal),
+    source({ site, head }, pool) {
+      const { queries, keys } = siteOf(info, site);
+      return serverSource({ capture: id, site, head, batch, rows: queries, columns: keys, pool });
+    },
+    cell: ({ site, head }, row, column, signal) => getCell(id, site, head, row, column, batch, signal),
+    strip: ({ site, head }, side, index, signal) => getStrip(id, site, head, batch, side, index, signal),
+    lines: ({ site, head }, rows, k, signal) => getLines(id, site, head, batch, rows, k, signal),
+    picturePath({ site, head }, format, rows, columns, pool) {
+      const query = new URLSearchParams({
+        format, rows: rows.join(":"), columns: columns.join(":"), pool, batch: String(batch),
+      });
+      return `/api/captures/${encodeURIComponent(id)}/sites/${site}/heads/${head}/picture?${query}`;
+    },
+    reportPath: reportPath(id, batch),
+  };
+}
+
+export function siteOf(info: CaptureInfo, index: number): SiteInfo {
+  const site = info.sites[index];
+  if (!site) throw new Error(`The capture has no site ${index}: it has ${info.sites.length}.`);
+  return site;
+}
+
+/** The texts of a site's queries and keys; positions where there are none that fit. */
+export function tokensOf(info: CaptureInfo, site: SiteInfo, batch: number): { queries: string[]; keys: string[] } {
+  const fit = (texts: readonly string[] | undefined, count: number): string[] => {
+    if (texts?.length === count) return [...texts];
+    // Decoding: fewer queries than keys are the last ones.
+    if (texts && count < texts.length && site.kind === "self") return texts.slice(texts.length - count);
+    return Array.from({ length: count }, (_, n) => String(n));
+  };
+  const keys = fit(info.key_tokens[batch], site.keys);
+  const named = site.kind === "cross" ? info.query_tokens[batch] : (info.query_tokens[batch] ?? info.key_tokens[batch]);
+  return { queries: fit(named, site.queries), keys };
+}
+
+/** Layer numbers, or names where a layer has several sites. */
+export function siteLabels(info: CaptureInfo): string[] {
+  const layers = info.sites.map((site) => String(site.layer));
+  return new Set(layers).size === layers.length ? layers : info.sites.map((site) => site.name);
+}
+
+export const placeOf = (info: CaptureInfo, { site, head }: HeadAt): string =>
+  `layer ${siteLabels(info)[site] ?? site}, head ${head}`;
+
+// --- figures ---------------------------------------------------------------------------------------
+
+export interface FigureKind {
+  readonly name: Figure;
+  readonly title: string;
+  readonly meaning: string;
+  /** Which end is of concern. */
+  readonly worse: "high" | "low";
+  /** The scale where it is fixed; else it is taken from the numbers. */
+  readonly scale: readonly [number, number] | null;
+}
+
+export const FIGURES: readonly FigureKind[] = [
+  { name: "saturated", title: "Saturated rows", meaning: "share of rows whose largest weight is at least 0.95", worse: "high", scale: [0, 1] },
+  { name: "max_prob", title: "Largest weight", meaning: "mean of each row’s largest weight", worse: "high", scale: [0, 1] },
+  { name: "peaked", title: "Peaked rows", meaning: "share of rows whose largest weight is from 0.80 to 0.95", worse: "high", scale: [0, 1] },
+  { name: "max_logit", title: "Largest logit", meaning: "the largest logit of any row", worse: "high", scale: null },
+  { name: "entropy", title: "Entropy", meaning: "mean entropy of the rows, in nats", worse: "low", scale: null },
+  { name: "spread", title: "Spread", meaning: "entropy as a share of the most it could be", worse: "low", scale: [0, 1] },
+  { name: "effective_keys", title: "Effective keys", meaning: "how many evenly used keys would be as spread", worse: "low", scale: null },
+  { name: "gradient", title: "Gradient p·(1−p)", meaning: "how much the top weight still moves with its score; small also where a row is spread wide", worse: "low", scale: [0, 0.25] },
+];
+
+export const figureOf = (name: string | undefined): FigureKind => FIGURES.find((kind) => kind.name === name) ?? FIGURES[0]!;
+
+/** The two ends of the colour scale: dark, then lit. What is of concern is lit. */
+export function scaleOf(kind: FigureKind, table: readonly (readonly (number | null)[])[]): [number, number] {
+  const known = table.flat().filter((x): x is number => x !== null);
+  const [low, high] = kind.scale ?? [Math.min(0, ...known), Math.max(1e-9, ...known)];
+  return kind.worse === "high" ? [low, high] : [high, low];
+}
+
+export interface Ranked extends HeadAt {
+  readonly value: number | null;
+  readonly verdict: string;
+}
+
+/** Every head, the one of most concern first; those without a figure last. */
+export function worstFirst(
+  kind: FigureKind,
+  table: readonly (readonly (number | null)[])[],
+  verdicts: readonly (readonly string[])[],
+): Ranked[] {
+  const all = table.flatMap((row, site) =>
+    row.map((value, head) => ({ site, head, value, verdict: verdicts[site]?.[head] ?? "" })),
+  );
+  const sign = kind.worse === "high" ? -1 : 1;
+  return all.sort((a, b) => {
+    if (a.value === null || b.value === null) return Number(a.value === null) - Number(b.value === null);
+    return sign * (a.value - b.value) || a.site - b.site || a.head - b.head;
+  });
+}

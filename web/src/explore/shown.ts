@@ -1,0 +1,92 @@
+/** What a reader shows, and its form in an address: a link restores exactly this. */
+import type { Figure } from "$lib/api";
+import type { Range } from "$lib/source";
+import { figureOf, type HeadAt, type Pool } from "./provider";
+
+export type Order = "layers" | "worst";
+export type Look = "map" | "lines" | "image";
+export interface CellAt {
+  readonly row: number;
+  readonly column: number;
+}
+export interface Window {
+  readonly rows: Range;
+  readonly columns: Range;
+}
+
+export interface Shown {
+  readonly at: HeadAt | null;
+  /** A second head beside the first. */
+  readonly versus: HeadAt | null;
+  readonly batch: number;
+  readonly figure: Figure;
+  readonly order: Order;
+  readonly look: Look;
+  readonly pool: Pool;
+  readonly cell: CellAt | null;
+  /** The part of the map in view; null is all of it. */
+  readonly window: Window | null;
+  /** How much brighter than its weight a cell is drawn; null is what suits the length. */
+  readonly gain: number | null;
+}
+
+export const FIRST: Shown = {
+  at: null, versus: null, batch: 0, figure: "saturated", order: "layers", look: "map", pool: "max",
+  cell: null, window: null, gain: null,
+};
+
+type Query = Readonly<Record<string, string>>;
+
+export function read(query: Query): Shown {
+  const at = pair(query["head"], ".");
+  const versus = pair(query["with"], ".");
+  const cell = pair(query["cell"], ".");
+  const rows = pair(query["rows"], ":");
+  const columns = pair(query["columns"], ":");
+  const gain = Number(query["gain"]);
+  return {
+    at: at && { site: at[0], head: at[1] },
+    versus: versus && { site: versus[0], head: versus[1] },
+    batch: count(query["batch"]) ?? 0,
+    figure: figureOf(query["figure"]).name,
+    order: query["order"] === "worst" ? "worst" : "layers",
+    look: query["look"] === "lines" || query["look"] === "image" ? query["look"] : "map",
+    pool: query["pool"] === "mean" ? "mean" : "max",
+    cell: cell && { row: cell[0], column: cell[1] },
+    window: rows && columns && rows[0] < rows[1] && columns[0] < columns[1] ? { rows, columns } : null,
+    gain: gain >= 1 && gain <= MOST_GAIN ? gain : null,
+  };
+}
+
+/** Only what differs from the first sight is written. */
+export function write(shown: Shown): Record<string, string | null> {
+  const { at, versus, cell, window } = shown;
+  const unless = <T>(value: T, first: T): string | null => (value === first ? null : String(value));
+  return {
+    head: at && `${at.site}.${at.head}`,
+    with: versus && `${versus.site}.${versus.head}`,
+    batch: unless(shown.batch, FIRST.batch),
+    figure: unless(shown.figure, FIRST.figure),
+    order: unless(shown.order, FIRST.order),
+    look: unless(shown.look, FIRST.look),
+    pool: unless(shown.pool, FIRST.pool),
+    cell: cell && `${cell.row}.${cell.column}`,
+    rows: window && window.rows.join(":"),
+    columns: window && window.columns.join(":"),
+    gain: shown.gain === null ? null : String(shown.gain),
+  };
+}
+
+export const MOST_GAIN = 256;
+
+/** Long rows share their weight among many keys: they are drawn brighter. */
+export const gainFor = (keys: number): number => (keys <= 64 ? 1 : keys <= 1024 ? 4 : 16);
+
+function count(text: string | undefined): number | null {
+  return text !== undefined && /^\d{1,9}$/.test(text) ? Number(text) : null;
+}
+
+function pair(text: string | undefined, between: string): readonly [number, number] | null {
+  const [a, b, ...more] = (text ?? "").split(between).map(count);
+  return typeof a === "number" && typeof b === "number" && more.length === 0 ? [a, b] : null;
+}
