@@ -47,10 +47,10 @@ export function serverProvider(info: CaptureInfo, batch: number): Provider {
       for (const site of info.sites) arrived(await getSiteHealth(id, site.index, signal));
     },
     kinds: (signal) => getKinds(id, signal),
-    source({ site, head }, pool) {
+    source: once(({ site, head }, pool) => {
       const { queries, keys } = siteOf(info, site);
-      return serverSource({ capture: id, site, head, batch, rows: queries, columns: keys, pool });
-    },
+      return aligned(serverSource({ capture: id, site, head, batch, rows: queries, columns: keys, pool }));
+    }),
     cell: ({ site, head }, row, column, signal) => getCell(id, site, head, row, column, batch, signal),
     strip: ({ site, head }, side, index, signal) => getStrip(id, site, head, batch, side, index, signal),
     lines: ({ site, head }, rows, k, signal) => getLines(id, site, head, batch, rows, k, signal),
@@ -63,6 +63,38 @@ export function serverProvider(info: CaptureInfo, batch: number): Provider {
     reportPath: reportPath(id, batch),
   };
 }
+
+/** The same source for the same head: a view that is given another one starts from nothing. */
+export function once(make: (at: HeadAt, pool: Pool) => Source): (at: HeadAt, pool: Pool) => Source {
+  const made = new Map<string, Source>();
+  return (at, pool) => {
+    const key = `${at.site}.${at.head}.${pool}`;
+    const known = made.get(key);
+    if (known) return known;
+    const source = make(at, pool);
+    made.set(key, source);
+    return source;
+  };
+}
+
+/** The server's bins are powers of two wide: the last one of a tile may reach past the edge. */
+function aligned(source: Source): Source {
+  const reach = ([from, to]: Range, bins: number): Range => [from, from + bins * 2 ** Math.ceil(Math.log2((to - from) / bins))];
+  return {
+    ...source,
+    async tile(rows, columns, height, width, signal) {
+      const tile = await source.tile(rows, columns, height, width, signal);
+      return { ...tile, rows: reach(rows, height), columns: reach(columns, width) };
+    },
+  };
+}
+
+/** "1 layer", "2 layers". */
+export const count = (n: number, word: string): string => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
+
+/** A text from outside, for a line of prose: nothing in it may turn or hide what stands around it. */
+export const clean = (text: string): string =>
+  text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
 
 export function siteOf(info: CaptureInfo, index: number): SiteInfo {
   const site = info.sites[index];

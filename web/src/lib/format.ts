@@ -48,5 +48,13 @@ export function parseNumber(text: string): number | null {
 
 /** A token as a person sees it: the space before a word as a dot, line ends as arrows. */
 export function token(text: string): string {
-  return text.replace(/^[ ▁Ġ]/, "·").replace(/\n/g, "⏎").replace(/\t/g, "⇥") || "∅";
+  return (
+    text
+      .replace(/^[ ▁Ġ]/, "·")
+      .replace(/\n/g, "⏎")
+      .replace(/\t/g, "⇥")
+      // Control characters show themselves; those that turn the writing round must not do so here.
+      .replace(/[\u0000-\u001f]/g, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0)))
+      .replace(/[\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "⇄") || "∅"
+  );
 }

@@ -1,0 +1,39 @@
+/** The real head of the lessons: SmolLM2-135M, layer 11, head 1, from the capture that comes along. */
+import { getCapture, getHeadRows, type HeadRows } from "$lib/api";
+import { trace, type Trace } from "$lib/attention";
+
+export const CAPTURE = "llama";
+export const LAYER = 11;
+export const HEAD = 1;
+
+export interface RealHead {
+  readonly rows: HeadRows;
+  readonly trace: Trace;
+  readonly model: string;
+}
+
+class Head {
+  real: RealHead | null = $state.raw(null);
+  /** Why there is none; the toy stands in. */
+  trouble: string | null = $state(null);
+  #asked = false;
+
+  load(): void {
+    if (this.#asked) return;
+    this.#asked = true;
+    void this.#fetch().catch((error: unknown) => {
+      this.trouble = error instanceof Error ? error.message : String(error);
+    });
+  }
+
+  async #fetch(): Promise<void> {
+    const capture = await getCapture(CAPTURE);
+    const site = capture.sites.find(({ layer }) => layer === LAYER);
+    if (!site) throw new Error(`The capture has no layer ${LAYER}.`);
+    const rows = await getHeadRows(CAPTURE, site.index, HEAD);
+    const { query, key, value, scale, softcap, sink, mask } = rows;
+    this.real = { rows, trace: trace(query, key, value, { scale, softcap, sink, mask }), model: capture.model };
+  }
+}
+
+export const head = new Head();

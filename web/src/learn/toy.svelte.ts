@@ -1,0 +1,87 @@
+/**
+ * The toy of the lessons: a few words with four features each, and three small matrices set by hand
+ * so that things look for traits and deeds look for things. Shared by the parts that use it.
+ */
+import { causal, multiply, trace, type Matrix, type Trace, type Vector } from "$lib/attention";
+import { hash, normals } from "$lib/random";
+
+export const FEATURES = ["trait", "thing", "deed", "glue"] as const;
+export const ROLES = ["trait", "thing", "deed"] as const;
+export const SENTENCE = "The curious cat watched";
+export const LONGER = "The curious cat watched the bird";
+export const MOST_WORDS = 6;
+
+const LEXICON: Readonly<Record<string, Vector>> = {
+  the: [0, 0.1, 0, 1],
+  curious: [1, 0, 0.1, 0],
+  cat: [0.1, 1, 0, 0],
+  watched: [0, 0.1, 1, 0],
+  bird: [0.2, 0.9, 0.1, 0],
+};
+
+export const W_QUERY: Matrix = [[0, 2, 0], [3, 0, 0.5], [0, 3, 0], [0, 2, 0]];
+export const W_KEY: Matrix = [[2, 0, 0], [0, 2, 0], [0, 0, 1.5], [-1, -1, 0]];
+export const W_VALUE: Matrix = [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0.5]];
+
+/** A word's features: known ones by hand, others drawn once for the word and kept to one digit. */
+export function embed(word: string): number[] {
+  const plain = word.toLowerCase().replace(/[^\p{L}\p{N}]/gu, "");
+  const known = LEXICON[plain];
+  if (known) return [...known];
+  const next = normals(hash(plain));
+  return FEATURES.map(() => Math.round(Math.max(-1, Math.min(1, next() * 0.6)) * 10) / 10);
+}
+
+export function split(sentence: string): string[] {
+  return sentence.trim().split(/\s+/).filter(Boolean);
+}
+
+/** The attention of a sentence under the toy's own matrices. */
+export function toyTrace(words: readonly string[], mask: readonly (readonly boolean[])[] | null = null): Trace {
+  const x = words.map(embed);
+  return trace(multiply(x, W_QUERY), multiply(x, W_KEY), multiply(x, W_VALUE), { mask });
+}
+
+const copy = (matrix: Matrix): number[][] => matrix.map((row) => [...row]);
+
+export type Weights = "query" | "key" | "value";
+
+class Toy {
+  sentence = $state(SENTENCE);
+  words: string[] = $state(split(SENTENCE));
+  x: number[][] = $state(split(SENTENCE).map(embed));
+  w: Record<Weights, number[][]> = $state({ query: copy(W_QUERY), key: copy(W_KEY), value: copy(W_VALUE) });
+  causal = $state(false);
+
+  query = $derived(multiply(this.x, this.w.query));
+  key = $derived(multiply(this.x, this.w.key));
+  value = $derived(multiply(this.x, this.w.value));
+  mask = $derived(this.causal ? causal(this.words.length, this.words.length) : null);
+  trace = $derived(trace(this.query, this.key, this.value, { mask: this.mask }));
+
+  /** What is wrong with the sentence as typed, or null. */
+  trouble = $derived.by(() => {
+    const count = split(this.sentence).length;
+    if (count === 0) return "Type at least one word.";
+    return count > MOST_WORDS ? `The first ${MOST_WORDS} words are used.` : null;
+  });
+
+  /** A word that stays where it is keeps its numbers, also edited ones. */
+  type(sentence: string): void {
+    this.sentence = sentence;
+    const words = split(sentence).slice(0, MOST_WORDS);
+    if (!words.length) return;
+    this.x = words.map((word, i) => (this.words[i] === word ? this.x[i]! : embed(word)));
+    this.words = words;
+  }
+
+  reset(): void {
+    this.sentence = SENTENCE;
+    this.words = split(SENTENCE);
+    this.x = this.words.map(embed);
+    this.w = { query: copy(W_QUERY), key: copy(W_KEY), value: copy(W_VALUE) };
+    this.causal = false;
+  }
+}
+
+export const toy = new Toy();
