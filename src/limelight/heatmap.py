@@ -64,15 +64,15 @@ class Heatmap:
 
     def svg(self, **how: Any) -> str:
         """As an SVG picture; see limelight.pictures.heatmap for what can be told."""
-        from limelight import pictures
+        from limelight.pictures import heatmap as draw
 
-        return str(pictures.heatmap(self, **how).svg())
+        return draw(self, **how).svg()
 
     def png(self, **how: Any) -> bytes:
         """As a PNG picture; see limelight.pictures.heatmap for what can be told."""
-        from limelight import pictures
+        from limelight.pictures import heatmap as draw
 
-        return bytes(pictures.heatmap(self, **how).png())
+        return draw(self, **how).png()
 
     def __repr__(self) -> str:
         (r0, r1), (c0, c1) = self.rows, self.columns

@@ -1,0 +1,149 @@
+"""What a vision model looks at: its attention as light on the image's patches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limelight.errors import ArgumentError, ShapeError
+from limelight.pictures import frame
+from limelight.pictures.colour import STEPS, Scale, rgb, theme_of
+from limelight.pictures.scene import Label, Mark, Picture, Pixels, Stroke
+
+SIDE = 300.0  # CSS pixels of the longer side
+DARK = 0.24  # what is left of the image where no attention falls
+GLOW = "#ffd27a"
+
+
+def patches(
+    image: Any,
+    weights: Any,
+    *,
+    grid: Any = None,
+    query: int | None = None,
+    title: str = "",
+    scale: str = "linear",
+    high: float | None = None,
+    theme: str = "light",
+) -> Picture:
+    """The image, and beside it the image lit by where one query looks.
+
+    image    uint8 [height, width, 3]
+    weights  one query's weights over all keys [Nk], or already over the patches [rows, columns]
+    grid     the patches among the keys: a capture's grid, (rows, columns) for the last keys, or
+             (rows, columns, start) where `start` keys (such as CLS) come first
+    query    the key number of the query's own patch, outlined where it is one
+    """
+    picture = np.asarray(image)
+    if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
+        raise ShapeError(
+            f"the image is {picture.dtype} {picture.shape}: give uint8 [height, width, 3]"
+        )
+    lit, start = _on_grid(np.asarray(weights, np.float64), grid)
+    outside = 1.0 - float(np.nansum(lit))
+    fit = Scale.of(lit, scale, None, high)
+    look = theme_of(theme)
+    height, width, _ = picture.shape
+    wide = SIDE * min(1.0, width / height)
+    tall = SIDE * min(1.0, height / width)
+    marks, y = frame.heading(title, "", look)
+    top, second = y + 18, frame.MARGIN + wide + 24
+    marks += [
+        Label(frame.MARGIN, top - 12, "image", look.soft, frame.SMALL),
+        Pixels(frame.MARGIN, top, wide, tall, picture, smooth=True),
+        Label(second, top - 12, "where it looks", look.soft, frame.SMALL),
+        Pixels(second, top, wide, tall, _lit(picture, fit.share(lit)), smooth=True),
+    ]
+    marks += _own(query, lit.shape, start, frame.MARGIN, top, wide, tall, look)
+    marks += _own(query, lit.shape, start, second, top, wide, tall, look)
+    x = second + wide + 20
+    marks += _legend(fit, x, top, tall, look)
+    if outside > 0.005:
+        note = f"{100 * outside:.0f} % of the weight is not on a patch"
+        marks.append(Label(second, top + tall + 14, note, look.soft, frame.SMALL))
+    full = x + frame.legend_width(fit, "weight", False) + frame.MARGIN
+    return Picture(
+        max(full, frame.heading_width(title, "") if title else 0.0),
+        top + tall + 24 + frame.MARGIN,
+        tuple(marks),
+        theme,
+        title or "attention over the patches of an image",
+    )
+
+
+def _on_grid(weights: NDArray[Any], grid: Any) -> tuple[NDArray[Any], int]:
+    """Weights as [rows, columns] of patches, and how many keys stand before the patches."""
+    if weights.ndim == 2 and grid is None:
+        return weights, 0
+    if grid is None or weights.ndim != 1:
+        raise ShapeError(
+            f"weights of shape {weights.shape} do not say where the patches are: give "
+            f"[rows, columns], or one query's weights [Nk] and grid=(rows, columns)"
+        )
+    parts = (grid.rows, grid.columns, grid.start) if hasattr(grid, "start") else tuple(grid)
+    rows, columns, *first = parts
+    start = first[0] if first else len(weights) - rows * columns
+    if start < 0 or start + rows * columns > len(weights):
+        raise ArgumentError(
+            f"{rows} × {columns} patches from key {start} on do not fit in {len(weights)} keys"
+        )
+    return weights[start : start + rows * columns].reshape(rows, columns), start
+
+
+def _lit(image: NDArray[np.uint8], light: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """The image in the dark, each patch lit by its share of the light."""
+    height, width, _ = image.shape
+    rows, columns = light.shape
+    factor = max(1, -(-max(2 * rows, 256) // max(height, width)))  # keep patch edges sharp
+    image = image.repeat(factor, axis=0).repeat(factor, axis=1).astype(np.float64)
+    down = np.arange(height * factor) * rows // (height * factor)
+    across = np.arange(width * factor) * columns // (width * factor)
+    share = np.nan_to_num(light)[down[:, None], across][..., None]
+    grey = (image @ (0.2126, 0.7152, 0.0722))[..., None]
+    dark = DARK * (0.3 * image + 0.7 * grey)
+    bright = image * 0.86 + 0.14 * np.array(rgb(GLOW))
+    return np.asarray(np.clip(dark + share * (bright - dark), 0, 255), np.uint8)
+
+
+def _own(
+    query: int | None,
+    shape: tuple[int, ...],
+    start: int,
+    x: float,
+    y: float,
+    wide: float,
+    tall: float,
+    look: Any,
+) -> list[Mark]:
+    """An outline around the query's own patch."""
+    rows, columns = shape
+    if query is None or not start <= query < start + rows * columns:
+        return []
+    row, column = divmod(query - start, columns)
+    x0, x1 = x + column * wide / columns, x + (column + 1) * wide / columns
+    y0, y1 = y + row * tall / rows, y + (row + 1) * tall / rows
+    sides = ((x0, y0, x1, y0), (x1, y0, x1, y1), (x1, y1, x0, y1), (x0, y1, x0, y0))
+    return [
+        Stroke(*side, colour, thick)
+        for colour, thick in (("#14120f", 4.0), (GLOW, 2.0))
+        for side in sides
+    ]
+
+
+def _legend(fit: Scale, x: float, y: float, height: float, look: Any) -> list[Mark]:
+    """From the dark to full light."""
+    warm = np.broadcast_to(np.array(rgb(GLOW), np.uint8), (STEPS, 1, 3))
+    bar = _lit(warm, np.linspace(1.0, 0.0, STEPS)[:, None])
+    marks: list[Mark] = [
+        Label(x, y - 12, "weight", look.soft, frame.SMALL),
+        Pixels(x, y, frame.BAR, height, bar, smooth=True),
+    ]
+    for tick in fit.ticks():
+        ty = y + height * (1 - float(fit.share(tick)))
+        marks += [
+            Stroke(x + frame.BAR, ty, x + frame.BAR + 4, ty, look.soft),
+            Label(x + frame.BAR + 7, ty, frame.number(tick), look.soft, frame.SMALL),
+        ]
+    return marks

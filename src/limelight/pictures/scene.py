@@ -1,0 +1,141 @@
+"""A picture as a list of marks, drawn once and written as SVG or PNG.
+
+Units are CSS pixels, y down. A label's point is the middle of its line of text; its angle turns it
+clockwise about that point.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limelight.errors import ArgumentError, FileError
+from limelight.pictures.colour import theme_of
+
+
+@dataclass(frozen=True)
+class Box:
+    """A filled rectangle; `tip` is what a browser shows on hovering."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    fill: str
+    tip: str = ""
+    edge: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Pixels:
+    """Colours, uint8 [rows, columns, 3], stretched over a rectangle; each stays a sharp block."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    colours: NDArray[np.uint8]
+    smooth: bool = False
+
+
+@dataclass(frozen=True)
+class Label:
+    """One line of text."""
+
+    x: float
+    y: float
+    text: str
+    fill: str
+    size: float = 11.0
+    anchor: str = "start"  # or middle, end
+    angle: float = 0.0
+    bold: bool = False
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """A line from start to stop; bent, it leaves and arrives horizontally."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+    colour: str
+    width: float = 1.0
+    opacity: float = 1.0
+    bent: bool = False
+    tip: str = ""
+
+
+Mark = Box | Pixels | Label | Stroke
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """Marks on a surface. `description` is read out to whoever cannot see it."""
+
+    width: float
+    height: float
+    marks: tuple[Any, ...]
+    theme: str = "light"
+    description: str = ""
+
+    def svg(self) -> str:
+        """As SVG text that stands alone."""
+        from limelight.pictures.svg import write
+
+        return write(self)
+
+    def png(self, ratio: float = 2.0) -> bytes:
+        """As a PNG file, `ratio` dots a CSS pixel."""
+        from limelight.pictures.raster import draw
+
+        return draw(self, ratio)
+
+    def save(self, path: str | Path, ratio: float = 2.0) -> None:
+        """Written to a file, by its name's ending: .svg or .png."""
+        path = Path(path)
+        kind = path.suffix.lower()
+        if kind not in (".svg", ".png"):
+            raise ArgumentError(
+                f"{path.name} ends in {kind or 'nothing'}: a picture is written as .svg or .png"
+            )
+        data = self.svg().encode() if kind == ".svg" else self.png(ratio)
+        try:
+            path.write_bytes(data)
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            raise FileError(f"cannot write {path}: {why}") from None
+
+    def beside(self, *others: Picture, gap: float = 16.0) -> Picture:
+        """This picture and others in a row."""
+        x, marks = 0.0, []
+        for one in (self, *others):
+            marks += [moved(mark, x, 0.0) for mark in one.marks]
+            x += one.width + gap
+        height = max(one.height for one in (self, *others))
+        words = "; ".join(one.description for one in (self, *others))
+        return Picture(x - gap, height, tuple(marks), self.theme, words)
+
+    @property
+    def surface(self) -> str:
+        return theme_of(self.theme).surface
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+    def __repr__(self) -> str:
+        size = f"{self.width:g} × {self.height:g}"
+        return f"Picture({size}, {len(self.marks)} marks: {self.description})"
+
+
+def moved(mark: Mark, dx: float, dy: float) -> Mark:
+    """The same mark elsewhere."""
+    if isinstance(mark, Stroke):
+        return replace(mark, x0=mark.x0 + dx, x1=mark.x1 + dx, y0=mark.y0 + dy, y1=mark.y1 + dy)
+    return replace(mark, x=mark.x + dx, y=mark.y + dy)

@@ -1,0 +1,82 @@
+"""Pictures as SVG text: self-contained, escaped, with hover texts and a description."""
+
+from __future__ import annotations
+
+import base64
+from html import escape
+from typing import Any
+
+from limelight.pictures.png import encode
+from limelight.pictures.scene import Box, Label, Picture, Pixels, Stroke
+from limelight.pictures.tokens import isolated
+
+FONT = (
+    "ui-sans-serif, system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, "
+    "'Noto Sans', sans-serif"
+)
+BASELINE = 0.35  # of the size, from the middle of a line down to its baseline
+
+
+def write(picture: Picture) -> str:
+    w, h = _n(picture.width), _n(picture.height)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}" viewBox="0 0 {w} {h}" '
+        f'role="img" font-family="{FONT}" style="max-width:100%;height:auto">',
+        f"<title>{escape(picture.description)}</title>",
+        f'<rect width="{w}" height="{h}" fill="{picture.surface}"/>',
+        *(_WRITE[type(mark)](mark) for mark in picture.marks),
+        "</svg>",
+    ]
+    return "\n".join(lines)
+
+
+def _box(mark: Box) -> str:
+    edge = f' stroke="{mark.edge}"' if mark.edge else ""
+    head = (
+        f'<rect x="{_n(mark.x)}" y="{_n(mark.y)}" width="{_n(mark.width)}" '
+        f'height="{_n(mark.height)}" fill="{mark.fill}"{edge}'
+    )
+    return f"{head}><title>{escape(mark.tip)}</title></rect>" if mark.tip else f"{head}/>"
+
+
+def _pixels(mark: Pixels) -> str:
+    data = base64.b64encode(encode(mark.colours)).decode()
+    style = "" if mark.smooth else ' style="image-rendering:pixelated"'
+    return (
+        f'<image x="{_n(mark.x)}" y="{_n(mark.y)}" width="{_n(mark.width)}" '
+        f'height="{_n(mark.height)}" preserveAspectRatio="none"{style} '
+        f'href="data:image/png;base64,{data}"/>'
+    )
+
+
+def _label(mark: Label) -> str:
+    x, y = _n(mark.x), _n(mark.y)
+    anchor = "" if mark.anchor == "start" else f' text-anchor="{mark.anchor}"'
+    turn = f' transform="rotate({_n(mark.angle)} {x} {y})"' if mark.angle else ""
+    bold = ' font-weight="600"' if mark.bold else ""
+    tip = f"<title>{escape(mark.tip)}</title>" if mark.tip else ""
+    return (
+        f'<text x="{x}" y="{y}" dy="{_n(mark.size * BASELINE)}" font-size="{_n(mark.size)}" '
+        f'fill="{mark.fill}"{anchor}{turn}{bold} style="unicode-bidi:isolate">{tip}'
+        f"{escape(isolated(mark.text))}</text>"
+    )
+
+
+def _stroke(mark: Stroke) -> str:
+    middle = (mark.x0 + mark.x1) / 2
+    start, stop = f"{_n(mark.x0)} {_n(mark.y0)}", f"{_n(mark.x1)} {_n(mark.y1)}"
+    bend = f"C{_n(middle)} {_n(mark.y0)} {_n(middle)} {_n(mark.y1)} " if mark.bent else "L"
+    opacity = "" if mark.opacity >= 1 else f' stroke-opacity="{_n(mark.opacity)}"'
+    head = (
+        f'<path d="M{start}{bend}{stop}" fill="none" stroke="{mark.colour}" '
+        f'stroke-width="{_n(mark.width)}" stroke-linecap="round"{opacity}'
+    )
+    return f"{head}><title>{escape(mark.tip)}</title></path>" if mark.tip else f"{head}/>"
+
+
+_WRITE: dict[type, Any] = {Box: _box, Pixels: _pixels, Label: _label, Stroke: _stroke}
+
+
+def _n(number: float) -> str:
+    """A coordinate without needless digits."""
+    return f"{number:.2f}".rstrip("0").rstrip(".")
