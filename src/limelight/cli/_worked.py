@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from limelight.cli._edge import bar, column, right, show, table
-from limelight.numbers import number, operand, vector
+from limelight.numbers import number, operand
 
 if TYPE_CHECKING:
     from limelight.by_hand import ByHand
@@ -104,9 +104,9 @@ class Worked:
         weights = self.step["weights"]
         figures = {name: np.asarray(figure).reshape(-1)[self.row]
                    for name, figure in self.found.health.to_dict().items()}  # fmt: skip
-        output = (
-            "" if len(self.step["output"]) <= 2 else f"output = {vector(self.step['output'])}\n"
-        )
+        whole = f"\\[{', '.join(map(number, self.step['output']))}]"
+        cut = whole != self.brief(self.step["output"])
+        output = f"output = {whole}\n" if cut else ""
         if figures["keys"] == 0:
             return "There is no key to look at, so the output is 0."
         if np.isnan(weights).any():
@@ -118,16 +118,17 @@ class Worked:
         if figures["keys"] == 1:
             return f"{output}{share}: it is the only one in view."
         return (
-            f"{output}{share}. The row is {figures['verdict']}: max prob {figures['max_prob']:.4f}, "
-            f"gradient {figures['gradient']:.4f}, spread {figures['spread']:.4f}."
+            f"{output}{share}. The row is {figures['verdict']}: max prob "
+            f"{figures['max_prob']:.4f}, gradient {figures['gradient']:.4f}, spread "
+            f"{figures['spread']:.4f}."
         )
 
     def beside(self, paper: ByHand) -> None:
         """Exact beside by hand, saying which is which."""
         self.out.print(
             f"\n[bold]By hand[/]: every number written with {paper.digits} digits, and the output "
-            f"mixed from the weights as written.\nThe exact column is the answer; the other is what "
-            f"paper gives.\n"
+            f"mixed from the weights as written.\nThe exact column is the answer; the other is "
+            f"what paper gives.\n"
         )
         view = table("step", "exact", f"by hand, {paper.digits} digits")
         for name in ("raw", "scaled", "weights", "output"):
@@ -144,7 +145,7 @@ def fit(parts: Any, joint: str, room: int) -> str:
     """As many parts as have room, and … for the rest; always at least one.
 
     >>> fit(["1", "2", "3"], ", ", 20), fit(["1.5", "2.5", "3.5"], ", ", 12)
-    ('1, 2, 3', '1.5, …')
+    ('1, 2, 3', '1.5, 2.5, …')
     """
     parts = list(parts)
     whole = joint.join(parts)
