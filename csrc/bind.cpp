@@ -158,6 +158,12 @@ Call read_call(Arrays& arrays, int dtype, nb::handle q, nb::handle k, nb::handle
     return call;
 }
 
+void check_edges(const i64* edges, i64 bins, i64 cells, const char* name) {
+    bool fine = bins >= 1 && edges[0] >= 0 && edges[bins] <= cells;
+    for (i64 i = 0; fine && i < bins; ++i) fine = edges[i] <= edges[i + 1];
+    if (!fine) throw std::invalid_argument(std::string(name) + " must ascend within the matrix");
+}
+
 void forward(int dtype, nb::handle q, nb::handle k, nb::handle v, nb::handle band, nb::handle spans,
              nb::handle dense, nb::handle bias, int bias_dtype, nb::handle sinks, int sinks_dtype,
              double scale, double softcap, nb::handle output, nb::handle stats, bool health) {
@@ -208,6 +214,29 @@ void backward(int dtype, nb::handle q, nb::handle k, nb::handle v, nb::handle ba
     isa().backward(call, out, count);
 }
 
+void pool(int dtype, nb::handle q, nb::handle k, nb::handle v, nb::handle band, nb::handle spans,
+          nb::handle dense, nb::handle bias, int bias_dtype, nb::handle sinks, int sinks_dtype,
+          double scale, double softcap, nb::handle logsumexp, nb::handle row_edges,
+          nb::handle column_edges, int kind, nb::handle values) {
+    Arrays arrays;
+    const Call call = read_call(arrays, dtype, q, k, v, band, spans, dense, bias, bias_dtype, sinks,
+                                sinks_dtype, scale, softcap);
+    const i64 heads = call.batch() * call.query_heads();
+    Pool out;
+    out.logsumexp = arrays.target<float>(logsumexp, heads * call.queries(), "logsumexp", false);
+    out.rows = static_cast<i64>(nb::len(row_edges)) - 1;
+    out.columns = static_cast<i64>(nb::len(column_edges)) - 1;
+    out.row_edges = arrays.target<i64>(row_edges, out.rows + 1, "row edges", false);
+    out.column_edges = arrays.target<i64>(column_edges, out.columns + 1, "column edges", false);
+    check_edges(out.row_edges, out.rows, call.queries(), "row edges");
+    check_edges(out.column_edges, out.columns, call.keys(), "column edges");
+    out.kind = static_cast<Pooling>(kind);
+    out.values = arrays.target<float>(values, heads * out.rows * out.columns, "values");
+    const int count = threads();
+    const nb::gil_scoped_release release;
+    isa().pool(call, out, count);
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -218,6 +247,8 @@ NB_MODULE(_native, m) {
           may);
     m.def("backward", &backward, may, may, may, may, may, may, may, may, may, may, may, may, may, may,
           may, may, may, may, may, may, may);
+    m.def("pool", &pool, may, may, may, may, may, may, may, may, may, may, may, may, may, may, may, may,
+          may, may);
     m.def("isas", [] {
         std::vector<std::string> here;
         for (const Isa* const* one = isas(); *one; ++one)

@@ -10,6 +10,7 @@ struct Isa {
     bool (*here)();  // whether this machine has it
     void (*forward)(const Call&, const Result&, int threads);
     void (*backward)(const Call&, const Backward&, int threads);
+    void (*pool)(const Call&, const Pool&, int threads);
 };
 
 // Best first; null at the end.

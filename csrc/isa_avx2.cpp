@@ -12,6 +12,7 @@ static bool here() {
 }
 
 extern const Isa isa_avx2;
-const Isa isa_avx2 = {"avx2", here, avx2::forward_any, avx2::backward_any};
+const Isa isa_avx2 = {"avx2", here, avx2::forward_any, avx2::backward_any,
+                      avx2::pool_any};
 
 }  // namespace limelight

@@ -12,6 +12,7 @@ static bool here() {
 }
 
 extern const Isa isa_avx512;
-const Isa isa_avx512 = {"avx512", here, avx512::forward_any, avx512::backward_any};
+const Isa isa_avx512 = {"avx512", here, avx512::forward_any, avx512::backward_any,
+                        avx512::pool_any};
 
 }  // namespace limelight

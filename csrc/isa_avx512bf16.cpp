@@ -14,6 +14,7 @@ static bool here() {
 }
 
 extern const Isa isa_avx512bf16;
-const Isa isa_avx512bf16 = {"avx512bf16", here, avx512bf16::forward_any, avx512bf16::backward_any};
+const Isa isa_avx512bf16 = {"avx512bf16", here, avx512bf16::forward_any, avx512bf16::backward_any,
+                            avx512bf16::pool_any};
 
 }  // namespace limelight

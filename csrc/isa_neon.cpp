@@ -11,6 +11,7 @@ static bool here() {
 }
 
 extern const Isa isa_neon;
-const Isa isa_neon = {"neon", here, neon::forward_any, neon::backward_any};
+const Isa isa_neon = {"neon", here, neon::forward_any, neon::backward_any,
+                      neon::pool_any};
 
 }  // namespace limelight

@@ -11,6 +11,7 @@ static bool here() {
 }
 
 extern const Isa isa_plain;
-const Isa isa_plain = {"plain", here, plain::forward_any, plain::backward_any};
+const Isa isa_plain = {"plain", here, plain::forward_any, plain::backward_any,
+                       plain::pool_any};
 
 }  // namespace limelight

@@ -20,3 +20,4 @@
 #include "slope.h"
 #include "bias_grad.h"
 #include "backward.h"
+#include "pool.h"

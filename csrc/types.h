@@ -82,15 +82,15 @@ struct Backward {
     float* dsinks = nullptr;  // [h]
 };
 
-// A picture of the weights: row_edges [rows + 1] by column_edges [columns + 1].
+enum class Pooling : int { max = 0, mean = 1, sum = 2 };
+
+// A picture of the weights: bins of rows by bins of columns, given by their edges, which ascend.
 struct Pool {
     const float* logsumexp = nullptr;  // [b, h, i] contiguous
-    const i64* row_edges = nullptr;
-    const i64* column_edges = nullptr;
-    i64 rows = 0, columns = 0;
-    bool sum = false;
-    float* values = nullptr;  // [b, h, rows, columns]
-    i64* cells = nullptr;     // [b, h, rows, columns]: how many are allowed
+    const i64 *row_edges = nullptr, *column_edges = nullptr;
+    i64 rows = 0, columns = 0;  // bins
+    Pooling kind = Pooling::max;
+    float* values = nullptr;  // [b, h, rows, columns]; max and mean are NaN where no cell is allowed
 };
 
 }  // namespace limelight

@@ -23,6 +23,7 @@ except ImportError as error:
     _WHY = f"its extension module could not be loaded ({error}): install limelight with a C++ compiler"
 
 FLOATS = {"float32": 0, "bfloat16": 1, "float16": 2, "float64": 3}
+POOLS = {"max": 0, "mean": 1}
 _CODES: dict[Any, int] = {}  # dtype objects of NumPy and torch as they turn up
 
 
@@ -78,6 +79,30 @@ def backward(call: Call, state: State, grad_output: Any) -> Gradients:
         for array, given in zip(extras, (call.bias, call.sinks), strict=True)
     )
     return Gradients(*grads, bias, sinks)
+
+
+def pool(call: Call, logsumexp: Any, row_edges: Any, column_edges: Any, kind: str) -> Any:
+    """The maximum or mean of the allowed weights of each bin; NaN where a bin has none.
+
+    logsumexp [B, Hq, Nq]; edges ascend, and bin p holds the cells from edge p up to edge p + 1.
+    Returns float32 [B, Hq, P, Q], as NumPy.
+    """
+    return _pool(call, logsumexp, row_edges, column_edges, POOLS[kind])
+
+
+def received(call: Call, logsumexp: Any) -> Any:
+    """The weights that each key gets, summed over the queries: float32 [B, Hq, Nk], as NumPy."""
+    rows, columns = np.array([0, call.queries]), np.arange(call.keys + 1)
+    return _pool(call, logsumexp, rows, columns, 2)[:, :, 0]
+
+
+def _pool(call: Call, logsumexp: Any, row_edges: Any, column_edges: Any, kind: int) -> Any:
+    edges = [np.ascontiguousarray(given, np.int64) for given in (row_edges, column_edges)]
+    shape = call.batch, call.query_heads, len(edges[0]) - 1, len(edges[1]) - 1
+    values = np.empty(shape, np.float32)
+    statistics = np.ascontiguousarray(logsumexp, np.float32)
+    _native.pool(*_arguments(call), statistics, *edges, kind, values)
+    return values
 
 
 def _arguments(call: Call) -> tuple[Any, ...]:
