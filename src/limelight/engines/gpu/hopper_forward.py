@@ -23,11 +23,13 @@ the result does not change.
 """
 
 # mypy: ignore-errors
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
     mbarrier,
     tma,
     warpgroup_mma,
@@ -40,22 +42,48 @@ LN2 = gl.constexpr(0.6931471805599453)
 LIMIT = gl.constexpr(1048576.0)  # |c·m| beyond which the fused multiply-subtract is not exact enough
 
 
-class Params(NamedTuple):
-    """What every partition reads; upper case is fixed at compile time."""
+@dataclass(frozen=True)
+class Config:
+    """What is fixed at compile time; sizes are those of the padded blocks."""
 
-    o_ptr: Any
+    D: int
+    DV: int
+    BN: int
+    STAGES: int
+    CONSUMERS: int
+    HEALTH: bool
+    MODE: int
+    MASKED: bool
+    BAND: bool
+    LEFT: bool
+    SPANS: int
+    DENSE: bool
+    BIAS: bool
+    SOFTCAP: bool
+    SINKS: bool
+    QREG: bool
+    OVERLAP: bool
+    ALIAS: bool
+    BM: int
+
+    def __post_init__(self) -> None:
+        # Attributes of a constexpr object reach the kernel as they are, so they are constexpr too.
+        for field in fields(self):
+            object.__setattr__(self, field.name, gl.constexpr(getattr(self, field.name)))
+
+
+class Params(NamedTuple):
+    """What every partition reads."""
+
     lse_ptr: Any
     max_ptr: Any
     ent_ptr: Any
     flag_ptr: Any
-    o_sb: Any
-    o_sh: Any
-    o_sn: Any
+    counter_ptr: Any
     heads: Any
     group: Any
     nq: Any
     nk: Any
-    dv: Any
     tiles: Any
     heads_total: Any
     section: Any
@@ -86,64 +114,12 @@ class Params(NamedTuple):
     bias_sh: Any
     bias_sq: Any
     bias_sk: Any
-    D: Any
-    DV: Any
-    BM: Any
-    BN: Any
-    STAGES: Any
-    CONSUMERS: Any
-    HEALTH: Any
-    MODE: Any
-    MASKED: Any
-    BAND: Any
-    SPANS: Any
-    DENSE: Any
-    BIAS: Any
-    SOFTCAP: Any
-    SINKS: Any
-    LAZY: Any
-    PACK: Any
-
-
-@gluon.constexpr_function
-def _rescale_asm(count):
-    """PTX that multiplies `count` accumulators by their row's factor unless the warp's are all 1."""
-    lines = [".reg .pred p;", ".reg .pred r;"]
-    for i in range(count):
-        lines.append(f"mov.f32 ${i}, ${count + i};")
-    lines.append(f"setp.neu.f32 p, ${2 * count}, 0f3F800000;")
-    lines.append(f"setp.neu.or.f32 p, ${2 * count + 2}, 0f3F800000, p;")
-    lines.append("vote.sync.any.pred r, p, 0xffffffff;")
-    lines.append("@!r bra DONE;")
-    for i in range(count):
-        lines.append(f"mul.f32 ${i}, ${count + i}, ${2 * count + i};")
-    lines.append("DONE:")
-    return "{ " + " ".join(lines) + " }"
-
-
-@gluon.constexpr_function
-def _rescale_constraints(count):
-    return ",".join(["=f"] * count + ["f"] * (2 * count))
 
 
 @gluon.jit
 def _exp2(x):
     return gl.inline_asm_elementwise(
         "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1
-    )
-
-
-@gluon.jit
-def _any_in_warp(x):
-    """1.0 in every lane of a warp in which some lane has x > 8, else 0.0."""
-    return gl.inline_asm_elementwise(
-        "{ .reg .pred p; .reg .pred r; setp.gt.f32 p, $1, 0f41000000;"
-        " vote.sync.any.pred r, p, 0xffffffff; selp.f32 $0, 0f3F800000, 0f00000000, r; }",
-        "=f,f",
-        [x],
-        dtype=gl.float32,
-        is_pure=True,
-        pack=1,
     )
 
 
@@ -171,23 +147,23 @@ def _tile(t, tiles, heads_total, section):
 
 
 @gluon.jit
-def _plan(p, b, h, tile):
+def _plan(p, C: gl.constexpr, b, h, tile):
     """Key blocks of a tile: (partial on the right, partial in all, all, hi, flo, fhi)."""
-    if p.MODE == 2:
+    if C.MODE == 2:
         slot = (b * p.plan_sb + h * p.plan_sh + tile).to(gl.int64)
         npart = gl.load(p.plan_ptr + slot * 2)
         total = gl.load(p.plan_ptr + slot * 2 + 1)
         return npart, npart, total, 0, 0, 0
     else:
-        r0 = tile * p.BM
-        r1 = gl.minimum(r0 + p.BM, p.nq)
-        if p.MODE == 1:
+        r0 = tile * C.BM
+        r1 = gl.minimum(r0 + C.BM, p.nq)
+        if C.MODE == 1:
             slot = (b * p.plan_sb + h * p.plan_sh + tile).to(gl.int64) * 4
             any_lo = gl.load(p.plan_ptr + slot)
             any_hi = gl.load(p.plan_ptr + slot + 1)
             all_lo = gl.load(p.plan_ptr + slot + 2)
             all_hi = gl.load(p.plan_ptr + slot + 3)
-        elif p.BAND:
+        elif C.BAND:
             any_lo = gl.maximum(r0 + p.low, 0)
             any_hi = gl.minimum(r1 + p.high, p.nk)
             all_lo = gl.maximum(r1 - 1 + p.low, 0)
@@ -197,19 +173,19 @@ def _plan(p, b, h, tile):
             any_hi = p.nk
             all_lo = 0
             all_hi = p.nk
-        lo = gl.minimum(any_lo, p.nk) // p.BN
-        hi = gl.maximum((gl.maximum(any_hi, 0) + p.BN - 1) // p.BN, lo)
+        lo = gl.minimum(any_lo, p.nk) // C.BN
+        hi = gl.maximum((gl.maximum(any_hi, 0) + C.BN - 1) // C.BN, lo)
         hi = gl.where(any_hi > any_lo, hi, lo)
-        flo = gl.minimum(gl.maximum((all_lo + p.BN - 1) // p.BN, lo), hi)
-        fhi = gl.minimum(gl.maximum(gl.maximum(all_hi, 0) // p.BN, flo), hi)
+        flo = gl.minimum(gl.maximum((all_lo + C.BN - 1) // C.BN, lo), hi)
+        fhi = gl.minimum(gl.maximum(gl.maximum(all_hi, 0) // C.BN, flo), hi)
         right = hi - fhi
         return right, right + flo - lo, hi - lo, hi, flo, fhi
 
 
 @gluon.jit
-def _block(p, b, h, tile, i, right, npart, hi, flo, fhi):
+def _block(p, C: gl.constexpr, b, h, tile, i, right, npart, hi, flo, fhi):
     """The key block that comes i-th in a tile's plan."""
-    if p.MODE == 2:
+    if C.MODE == 2:
         slot = (b * p.plan_sb + h * p.plan_sh + tile).to(gl.int64)
         return gl.load(p.list_ptr + slot * p.list_width + i)
     else:
@@ -226,298 +202,498 @@ def _where(p, t):
 
 
 @gluon.jit
-def _number(p, r):
-    """The r-th tile of this program: round robin, every second round backwards."""
-    pid = gl.program_id(0)
-    step = gl.num_programs(0)
-    return r * step + gl.where(r % 2 == 1, step - 1 - pid, pid)
+def _publish(C: gl.constexpr, t_buf, t_ready, t_empty, r, record):
+    """Hand a tile's place and plan to the consumers, so that they need not divide for it."""
+    ONE: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+    slot = r & 1
+    mbarrier.wait(t_empty.index(slot), ((r >> 1) & 1) ^ 1)
+    for f in gl.static_range(len(record)):
+        t_buf.index(slot * len(record) + f).store(gl.full([1], record[f], gl.int32, ONE))
+    mbarrier.arrive(t_ready.index(slot), count=1)
 
 
 @gluon.jit
-def _producer(p, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs, bars):
-    q_ready, q_empty, k_ready, k_empty, v_ready, v_empty = bars
+def _receive(t_buf, t_ready, t_empty, r):
+    slot = r & 1
+    mbarrier.wait(t_ready.index(slot), (r >> 1) & 1)
+    base = slot * 10
+    t = _scalar(t_buf, base)
+    b = _scalar(t_buf, base + 1)
+    h = _scalar(t_buf, base + 2)
+    tile = _scalar(t_buf, base + 3)
+    right = _scalar(t_buf, base + 4)
+    npart = _scalar(t_buf, base + 5)
+    blocks = _scalar(t_buf, base + 6)
+    hi = _scalar(t_buf, base + 7)
+    flo = _scalar(t_buf, base + 8)
+    fhi = _scalar(t_buf, base + 9)
+    mbarrier.arrive(t_empty.index(slot), count=1)
+    return t, b, h, tile, right, npart, blocks, hi, flo, fhi
+
+
+@gluon.jit
+def _scalar(t_buf, f):
+    return gl.max(t_buf.index(f).load(gl.BlockedLayout([1], [32], [4], [0])), 0)
+
+
+@gluon.jit
+def _producer(p, C: gl.constexpr, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs, t_buf, bars):
+    q_ready, q_empty, k_ready, k_empty, v_ready, v_empty, t_ready, t_empty = bars
     count = 0
     turn = 0
-    for r in range(gl.cdiv(p.total, gl.num_programs(0))):
-        t = _number(p, r)
-        if t < p.total:
-            b, h, tile = _where(p, t)
-            right, npart, blocks, hi, flo, fhi = _plan(p, b, h, tile)
-            hk = h // p.group
-            if blocks > 0:
-                for w in gl.static_range(p.CONSUMERS):
-                    mbarrier.wait(q_empty.index(w), (turn & 1) ^ 1)
-                    mbarrier.expect(q_ready.index(w), q_desc.block_type.nbytes)
-                    tma.async_copy_global_to_shared(
-                        q_desc, [b, h, tile * p.BM + w * 64, 0], q_ready.index(w), q_bufs.index(w)
-                    )
-                turn += 1
-                for i in range(blocks):
-                    j = _block(p, b, h, tile, i, right, npart, hi, flo, fhi) * p.BN
-                    stage = count % p.STAGES
-                    phase = (count // p.STAGES) & 1
-                    mbarrier.wait(k_empty.index(stage), phase ^ 1)
-                    mbarrier.expect(k_ready.index(stage), k_desc.block_type.nbytes)
-                    tma.async_copy_global_to_shared(
-                        k_desc, [b, hk, j, 0], k_ready.index(stage), k_bufs.index(stage)
-                    )
-                    mbarrier.wait(v_empty.index(stage), phase ^ 1)
-                    mbarrier.expect(v_ready.index(stage), v_desc.block_type.nbytes)
-                    tma.async_copy_global_to_shared(
-                        v_desc, [b, hk, j, 0], v_ready.index(stage), v_bufs.index(stage)
-                    )
-                    count += 1
+    r = 0
+    t = gl.program_id(0)
+    while t < p.total:
+        b, h, tile = _where(p, t)
+        right, npart, blocks, hi, flo, fhi = _plan(p, C, b, h, tile)
+        _publish(C, t_buf, t_ready, t_empty, r, (t, b, h, tile, right, npart, blocks, hi, flo, fhi))
+        r += 1
+        hk = h // p.group
+        if blocks > 0:
+            for w in gl.static_range(C.CONSUMERS):
+                mbarrier.wait(q_empty.index(w), (turn & 1) ^ 1)
+                mbarrier.expect(q_ready.index(w), q_desc.block_type.nbytes)
+                tma.async_copy_global_to_shared(
+                    q_desc, [b, h, tile * C.BM + w * 64, 0], q_ready.index(w), q_bufs.index(w)
+                )
+            turn += 1
+            for i in range(blocks):
+                j = _block(p, C, b, h, tile, i, right, npart, hi, flo, fhi) * C.BN
+                stage = count % C.STAGES
+                phase = (count // C.STAGES) & 1
+                mbarrier.wait(k_empty.index(stage), phase ^ 1)
+                mbarrier.expect(k_ready.index(stage), k_desc.block_type.nbytes)
+                tma.async_copy_global_to_shared(
+                    k_desc, [b, hk, j, 0], k_ready.index(stage), k_bufs.index(stage)
+                )
+                mbarrier.wait(v_empty.index(stage), phase ^ 1)
+                mbarrier.expect(v_ready.index(stage), v_desc.block_type.nbytes)
+                tma.async_copy_global_to_shared(
+                    v_desc, [b, hk, j, 0], v_ready.index(stage), v_bufs.index(stage)
+                )
+                count += 1
+        t = gl.num_programs(0) + gl.atomic_add(p.counter_ptr, 1)
+    _publish(C, t_buf, t_ready, t_empty, r, (t, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+    # The last program to end leaves the counters as it found them.
+    if gl.atomic_add(p.counter_ptr + 1, 1) == gl.num_programs(0) - 1:
+        gl.store(p.counter_ptr, 0)
+        gl.store(p.counter_ptr + 1, 0)
+
+
+@gluon.constexpr_function
+def _keep_asm(count, compare):
+    """PTX that keeps a thread's `count` accumulators of a [64, 2·count] tile on one side of a column.
+
+    Register r of lane t holds column 8·(r/4) + 2·(t mod 4) + (r mod 2), of the first row where
+    (r/2) mod 2 is 0 and of the second where it is 1. Operands: results, logits, bounds, fill. The
+    columns are immediates, so the mask costs two instructions a cell and no registers.
+    """
+    lines = [".reg .pred p;", ".reg .s32 t, x, y;", "mov.u32 t, %laneid;", "and.b32 t, t, 3;"]
+    lines.append("shl.b32 t, t, 1;")
+    lines.append(f"sub.s32 x, ${2 * count}, t;")
+    lines.append(f"sub.s32 y, ${2 * count + 2}, t;")
+    for r in range(count):
+        bound = "y" if (r // 2) % 2 else "x"
+        lines.append(f"setp.{compare}.s32 p, {bound}, {8 * (r // 4) + r % 2};")
+        lines.append(f"selp.f32 ${r}, ${count + r}, ${3 * count}, p;")
+    return "{ " + " ".join(lines) + " }"
+
+
+@gluon.constexpr_function
+def _keep_constraints(count):
+    return ",".join(["=f"] * count + ["f"] * count + ["r"] * count + ["f"] * count)
 
 
 @gluon.jit
-def _mask(p, s, b, h, rows, cols):
-    """Logits with the cells that the mask forbids at `fill`."""
-    ok = (cols < p.nk)[None, :]
-    if p.BAND:
-        shift = cols[None, :] - rows[:, None]
-        ok = ok & (shift >= p.low) & (shift <= p.high)
-    if p.SPANS > 0:
+def _keep(s, bound, fill, COMPARE: gl.constexpr):
+    """s where the column compares to the row's bound as asked, else fill; bound [64]."""
+    COUNT: gl.constexpr = s.shape[1] // 2
+    return gl.inline_asm_elementwise(
+        _keep_asm(COUNT, COMPARE),
+        _keep_constraints(COUNT),
+        [s, bound[:, None].broadcast_to(s.shape), gl.full_like(s, fill)],
+        dtype=gl.float32,
+        is_pure=True,
+        pack=COUNT,
+    )
+
+
+@gluon.jit
+def _mask(p, C: gl.constexpr, s, b, h, rows, start, lane):
+    """Logits of the columns from `start` on, with the cells that the mask forbids at `fill`."""
+    cols = start + lane
+    last = gl.minimum(rows + p.high, p.nk - 1) if C.BAND else rows * 0 + (p.nk - 1)
+    s = _keep(s, last - start, p.fill, "ge")
+    if C.LEFT:
+        s = _keep(s, rows + (p.low - start), p.fill, "le")
+    if C.SPANS > 0:
         row = gl.minimum(rows, p.nq - 1).to(gl.int64) * p.spans_sq
         base = p.spans_ptr + b.to(gl.int64) * p.spans_sb + h.to(gl.int64) * p.spans_sh
         inside = (cols < 0)[None, :] & (rows < 0)[:, None]
-        for r in gl.static_range(p.SPANS):
+        for r in gl.static_range(C.SPANS):
             first = gl.load(base + row + 2 * r)
             last = gl.load(base + row + 2 * r + 1)
             inside = inside | ((cols[None, :] >= first[:, None]) & (cols[None, :] < last[:, None]))
-        ok = ok & inside
-    if p.DENSE:
+        s = gl.where(inside, s, p.fill)
+    if C.DENSE:
         base = p.dense_ptr + b.to(gl.int64) * p.dense_sb + h.to(gl.int64) * p.dense_sh
         at = base + (rows.to(gl.int64) * p.dense_sq)[:, None] + (cols.to(gl.int64) * p.dense_sk)[None, :]
         inside = (rows < p.nq)[:, None] & (cols < p.nk)[None, :]
-        ok = ok & (gl.load(at, mask=inside, other=0) != 0)
-    return gl.where(ok, s, p.fill)
+        s = gl.where(gl.load(at, mask=inside, other=0) != 0, s, p.fill)
+    return s
 
 
 @gluon.jit
-def _logits(p, s, b, h, rows, cols, MASKED: gl.constexpr):
-    if p.SOFTCAP:
+def _logits(p, C: gl.constexpr, s, b, h, rows, start, lane, MASKED: gl.constexpr):
+    cols = start + lane
+    if C.SOFTCAP:
         s = p.softcap * _tanh(s * (p.scale / p.softcap))
-    elif p.BIAS:
+    elif C.BIAS:
         s = s * p.scale
-    if p.BIAS:
+    if C.BIAS:
         base = p.bias_ptr + b.to(gl.int64) * p.bias_sb + h.to(gl.int64) * p.bias_sh
         at = base + (rows.to(gl.int64) * p.bias_sq)[:, None] + (cols.to(gl.int64) * p.bias_sk)[None, :]
         inside = (rows < p.nq)[:, None] & (cols < p.nk)[None, :]
         x = gl.load(at, mask=inside, other=0.0).to(gl.float32)
         s = gl.where(x == float("-inf"), p.fill, s + x)
     if MASKED:
-        s = _mask(p, s, b, h, rows, cols)
+        s = _mask(p, C, s, b, h, rows, start, lane)
     return s
 
 
 @gluon.jit
-def _softmax(p, s, m, m2, l, e, FIRST: gl.constexpr):
-    """One block into the running state: p, the rescaling factor, and the new (m, m2, l, e).
+def _softmax(p, C: gl.constexpr, s, m, l, e, FIRST: gl.constexpr):
+    """One block into the running state: its weights, the rescaling factor, the new (m, l, e).
 
-    m is the true maximum in the units of s (for health), m2 the reference of the exponent in
-    base 2. A row that has seen only forbidden cells keeps m at `fill` and m2 at 0.
+    m is the running maximum in the units of s; a row that has seen only forbidden cells keeps it
+    at `fill`, and its exponents are then relative to 0.
     """
-    m = gl.maximum(m, gl.max(s, 1))
-    live = m > p.fill * 0.5
-    top = m * p.c
+    new = gl.maximum(m, gl.max(s, 1))
+    top = gl.where(new > p.fill * 0.5, new * p.c, 0.0) if C.MASKED else new * p.c
+    y = gl.fma(s, gl.full_like(s, p.c), (-top)[:, None].broadcast_to(s.shape))
+    w = _exp2(y)
     if FIRST:
-        new = gl.where(live, top, 0.0) if p.MASKED else top
-        y = gl.fma(s, gl.full_like(s, p.c), (-new)[:, None].broadcast_to(s.shape))
-        w = _exp2(y)
-        l = gl.sum(w, 1)
-        if p.HEALTH:
+        if C.HEALTH:
             e = gl.sum(w * y, 1)
-        return w, l, m, new, l, e
+        return w, l, new, gl.sum(w, 1), e
     else:
-        if p.LAZY:
-            move = _any_in_warp(gl.abs(top - m2)) > 0.0
-            if p.MASKED:
-                move = (move | (l == 0.0)) & live
-            new = gl.where(move, top, m2)
-        else:
-            new = gl.where(live, top, m2) if p.MASKED else top
-        delta = m2 - new
+        delta = m * p.c - top
+        if C.MASKED:
+            delta = gl.where(l > 0.0, delta, 0.0)
         alpha = _exp2(delta)
-        if p.MASKED:
-            alpha = gl.where(l == 0.0, 1.0, alpha)
-        y = gl.fma(s, gl.full_like(s, p.c), (-new)[:, None].broadcast_to(s.shape))
-        w = _exp2(y)
-        if p.HEALTH:
+        if C.HEALTH:
             e = alpha * (e + delta * l) + gl.sum(w * y, 1)
-        l = l * alpha + gl.sum(w, 1)
-        return w, alpha, m, new, l, e
+        return w, alpha, new, l * alpha + gl.sum(w, 1), e
 
 
 @gluon.jit
-def _rescale(p, o, alpha, OL: gl.constexpr):
-    factor = gl.convert_layout(alpha, gl.SliceLayout(1, OL))[:, None].broadcast_to(o.shape)
-    if p.LAZY:
-        return gl.inline_asm_elementwise(
-            _rescale_asm(p.PACK),
-            _rescale_constraints(p.PACK),
-            [o, factor],
-            dtype=gl.float32,
-            is_pure=True,
-            pack=p.PACK,
-        )
+def _pack(w, dtype: gl.constexpr):
+    """[64, BN] weights rounded and packed in pairs, [64, BN/2] int32.
+
+    Loop-carried half types would be kept one to a register and packed again before each use;
+    pairs cross the loop as they are, and unpacking folds away.
+    """
+    low, high = w.reshape([64, w.shape[1] // 2, 2]).split()
+    KIND: gl.constexpr = "bf16x2" if dtype == gl.bfloat16 else "f16x2"
+    return gl.inline_asm_elementwise(
+        "cvt.rn." + KIND + ".f32 $0, $2, $1;",
+        "=r,f,f",
+        [low, high],
+        dtype=gl.int32,
+        is_pure=True,
+        pack=1,
+    )
+
+
+@gluon.jit
+def _unpack(pairs, dtype: gl.constexpr, layout: gl.constexpr):
+    low = pairs.to(gl.int16)
+    high = (pairs >> 16).to(gl.int16)
+    w = gl.join(low, high).reshape([64, pairs.shape[1] * 2]).to(dtype, bitcast=True)
+    return gl.convert_layout(w, layout, assert_trivial=True)
+
+
+@gluon.jit
+def _step(
+    p,
+    C: gl.constexpr,
+    MASKED: gl.constexpr,
+    b,
+    h,
+    rows,
+    start,
+    lane,
+    qa,
+    k_bufs,
+    v_bufs,
+    bars,
+    count,
+    zero,
+    w,
+    o,
+    m,
+    l,
+    e,
+    OL: gl.constexpr,
+    PL: gl.constexpr,
+    dtype: gl.constexpr,
+):
+    """The logits of a block beside the mix of the block before it, number `count`."""
+    q_ready, q_empty, k_ready, k_empty, v_ready, v_empty, t_ready, t_empty = bars
+    w16 = _unpack(w, dtype, PL)
+    stage = (count + 1) % C.STAGES
+    mbarrier.wait(k_ready.index(stage), ((count + 1) // C.STAGES) & 1)
+    k = k_bufs.index(stage).reshape([C.BN, C.D]).permute([1, 0])
+    s = warpgroup_mma(qa, k, zero, use_acc=False, is_async=True)  # [64, BN]
+    last = count % C.STAGES
+    mbarrier.wait(v_ready.index(last), (count // C.STAGES) & 1)
+    v = v_bufs.index(last).reshape([C.BN, C.DV])
+    o = warpgroup_mma(w16, v, o, is_async=True)  # [64, DV]
+    s = warpgroup_mma_wait(1, [s])
+    mbarrier.arrive(k_empty.index(stage), count=1)
+    s = _logits(p, C, s, b, h, rows, start, lane, MASKED and C.MASKED)
+    w, alpha, m, l, e = _softmax(p, C, s, m, l, e, False)
+    o = warpgroup_mma_wait(0, [o])
+    mbarrier.arrive(v_empty.index(last), count=1)
+    o = o * gl.convert_layout(alpha, gl.SliceLayout(1, OL))[:, None]
+    return _pack(w, dtype), o, m, l, e
+
+
+@gluon.jit
+def _step_in_turn(
+    p,
+    C: gl.constexpr,
+    MASKED: gl.constexpr,
+    FIRST: gl.constexpr,
+    b,
+    h,
+    rows,
+    start,
+    lane,
+    qa,
+    k_bufs,
+    v_bufs,
+    bars,
+    count,
+    zero,
+    acc,
+    m,
+    l,
+    e,
+    OL: gl.constexpr,
+    PL: gl.constexpr,
+    dtype: gl.constexpr,
+):
+    """Block number `count`: logits, softmax, and its mix left in flight."""
+    q_ready, q_empty, k_ready, k_empty, v_ready, v_empty, t_ready, t_empty = bars
+    stage = count % C.STAGES
+    phase = (count // C.STAGES) & 1
+    mbarrier.wait(k_ready.index(stage), phase)
+    k = k_bufs.index(stage).reshape([C.BN, C.D]).permute([1, 0])
+    s = warpgroup_mma(qa, k, zero, use_acc=False, is_async=True)  # [64, BN]
+    if FIRST:
+        s = warpgroup_mma_wait(0, [s])
+        o = zero
     else:
-        return o * factor
+        s, o = warpgroup_mma_wait(0, [s, acc])
+        mbarrier.arrive(v_empty.index((count - 1) % C.STAGES), count=1)
+    mbarrier.arrive(k_empty.index(stage), count=1)
+    s = _logits(p, C, s, b, h, rows, start, lane, MASKED and C.MASKED)
+    w, alpha, m, l, e = _softmax(p, C, s, m, l, e, FIRST)
+    w16 = _unpack(_pack(w, dtype), dtype, PL)
+    mbarrier.wait(v_ready.index(stage), phase)
+    v = v_bufs.index(stage).reshape([C.BN, C.DV])
+    if FIRST:
+        acc = warpgroup_mma(w16, v, acc, use_acc=False, is_async=True)
+    else:
+        o = o * gl.convert_layout(alpha, gl.SliceLayout(1, OL))[:, None]
+        acc = warpgroup_mma(w16, v, o, is_async=True)
+    return acc, m, l, e
 
 
 @gluon.jit
-def _consumer(p, W: gl.constexpr, q_bufs, k_bufs, v_bufs, bars):
-    q_ready, q_empty, k_ready, k_empty, v_ready, v_empty = bars
-    SL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, p.BN, 16])
-    OL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, p.DV, 16])
+def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars):
+    q_ready, q_empty, k_ready, k_empty, v_ready, v_empty, t_ready, t_empty = bars
+    SL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, C.BN, 16])
+    OL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, C.DV, 16])
     PL: gl.constexpr = gl.DotOperandLayout(0, OL, 2)
     dtype: gl.constexpr = q_bufs.dtype
-    q = q_bufs.index(W).reshape([64, p.D])
+    QL: gl.constexpr = gl.DotOperandLayout(0, SL, 2)
+    q = q_bufs.index(W).reshape([64, C.D])
     count = 0
     turn = 0
-    for r in range(gl.cdiv(p.total, gl.num_programs(0))):
-        t = _number(p, r)
-        if t < p.total:
-            b, h, tile = _where(p, t)
-            right, npart, blocks, hi, flo, fhi = _plan(p, b, h, tile)
-            first_row = tile * p.BM + W * 64
-            rows = first_row + gl.arange(0, 64, gl.SliceLayout(1, SL))
-            lane = gl.arange(0, p.BN, gl.SliceLayout(0, SL))
-            m = gl.full([64], p.fill, gl.float32, gl.SliceLayout(1, SL))
-            m2 = gl.zeros([64], gl.float32, gl.SliceLayout(1, SL))
-            l = gl.zeros([64], gl.float32, gl.SliceLayout(1, SL))
-            e = gl.zeros([64], gl.float32, gl.SliceLayout(1, SL))
-            o = gl.zeros([64, p.DV], gl.float32, OL)
-            zero = gl.zeros([64, p.BN], gl.float32, SL)
+    r = 1
+    t, b, h, tile, right, npart, blocks, hi, flo, fhi = _receive(t_buf, t_ready, t_empty, 0)
+    while t < p.total:
+        first_row = tile * C.BM + W * 64
+        rows = first_row + gl.arange(0, 64, gl.SliceLayout(1, SL))
+        lane = gl.arange(0, C.BN, gl.SliceLayout(0, SL))
+        m = gl.full([64], p.fill, gl.float32, gl.SliceLayout(1, SL))
+        l = gl.zeros([64], gl.float32, gl.SliceLayout(1, SL))
+        e = gl.zeros([64], gl.float32, gl.SliceLayout(1, SL))
+        o = gl.zeros([64, C.DV], gl.float32, OL)
+        zero = gl.zeros([64, C.BN], gl.float32, SL)
+        # Blocks at the start of the plan may lie wholly beyond the diagonal of these 64 rows.
+        skip = 0
+        if C.MODE == 0 and C.BAND:
+            reach = gl.minimum(gl.minimum(first_row + 64, p.nq) + p.high, p.nk)
+            skip = gl.minimum(gl.maximum(hi - (gl.maximum(reach, 0) + C.BN - 1) // C.BN, 0), right)
+        for i in range(skip):
+            stage = count % C.STAGES
+            phase = (count // C.STAGES) & 1
+            mbarrier.wait(k_ready.index(stage), phase)
+            mbarrier.arrive(k_empty.index(stage), count=1)
+            mbarrier.wait(v_ready.index(stage), phase)
+            mbarrier.arrive(v_empty.index(stage), count=1)
+            count += 1
+        if blocks > 0:
+            mbarrier.wait(q_ready.index(W), turn & 1)
+            turn += 1
+        if C.QREG:
+            qa = q.load(QL)
             if blocks > 0:
-                mbarrier.wait(q_ready.index(W), turn & 1)
-                turn += 1
-                stage = count % p.STAGES
-                mbarrier.wait(k_ready.index(stage), (count // p.STAGES) & 1)
-                k = k_bufs.index(stage).reshape([p.BN, p.D]).permute([1, 0])
-                s = warpgroup_mma(q, k, zero, use_acc=False, is_async=True)
+                mbarrier.arrive(q_empty.index(W), count=1)
+        else:
+            qa = q
+        if blocks > skip:
+            if C.OVERLAP:
+                stage = count % C.STAGES
+                mbarrier.wait(k_ready.index(stage), (count // C.STAGES) & 1)
+                k = k_bufs.index(stage).reshape([C.BN, C.D]).permute([1, 0])
+                s = warpgroup_mma(qa, k, zero, use_acc=False, is_async=True)
                 s = warpgroup_mma_wait(0, [s])
                 mbarrier.arrive(k_empty.index(stage), count=1)
-                cols = _block(p, b, h, tile, 0, right, npart, hi, flo, fhi) * p.BN + lane
-                s = _logits(p, s, b, h, rows, cols, p.MASKED)
-                w, alpha, m, m2, l, e = _softmax(p, s, m, m2, l, e, True)
-                w16 = gl.convert_layout(w.to(dtype), PL)
-                for i in range(1, npart):
-                    # [64, BN] logits of block i beside the mix of block i-1
-                    stage = (count + 1) % p.STAGES
-                    mbarrier.wait(k_ready.index(stage), ((count + 1) // p.STAGES) & 1)
-                    k = k_bufs.index(stage).reshape([p.BN, p.D]).permute([1, 0])
-                    s = warpgroup_mma(q, k, zero, use_acc=False, is_async=True)
-                    last = count % p.STAGES
-                    mbarrier.wait(v_ready.index(last), (count // p.STAGES) & 1)
-                    v = v_bufs.index(last).reshape([p.BN, p.DV])
-                    o = warpgroup_mma(w16, v, o, is_async=True)
-                    s = warpgroup_mma_wait(1, [s])
-                    mbarrier.arrive(k_empty.index(stage), count=1)
-                    cols = _block(p, b, h, tile, i, right, npart, hi, flo, fhi) * p.BN + lane
-                    s = _logits(p, s, b, h, rows, cols, True)
-                    w, alpha, m, m2, l, e = _softmax(p, s, m, m2, l, e, False)
-                    o, w16 = warpgroup_mma_wait(0, [o, w16])
-                    mbarrier.arrive(v_empty.index(last), count=1)
-                    o = _rescale(p, o, alpha, OL)
-                    w16 = gl.convert_layout(w.to(dtype), PL)
+                start = _block(p, C, b, h, tile, skip, right, npart, hi, flo, fhi) * C.BN
+                s = _logits(p, C, s, b, h, rows, start, lane, C.MASKED)
+                w, alpha, m, l, e = _softmax(p, C, s, m, l, e, True)
+                w = _pack(w, dtype)
+                for i in range(skip + 1, npart):
+                    start = _block(p, C, b, h, tile, i, right, npart, hi, flo, fhi) * C.BN
+                    w, o, m, l, e = _step(
+                        p, C, True, b, h, rows, start, lane, qa, k_bufs, v_bufs, bars, count, zero,
+                        w, o, m, l, e, OL, PL, dtype,
+                    )  # fmt: skip
                     count += 1
-                for i in range(gl.maximum(npart, 1), blocks):
-                    stage = (count + 1) % p.STAGES
-                    mbarrier.wait(k_ready.index(stage), ((count + 1) // p.STAGES) & 1)
-                    k = k_bufs.index(stage).reshape([p.BN, p.D]).permute([1, 0])
-                    s = warpgroup_mma(q, k, zero, use_acc=False, is_async=True)
-                    last = count % p.STAGES
-                    mbarrier.wait(v_ready.index(last), (count // p.STAGES) & 1)
-                    v = v_bufs.index(last).reshape([p.BN, p.DV])
-                    o = warpgroup_mma(w16, v, o, is_async=True)
-                    s = warpgroup_mma_wait(1, [s])
-                    mbarrier.arrive(k_empty.index(stage), count=1)
-                    if p.BIAS:
-                        cols = _block(p, b, h, tile, i, right, npart, hi, flo, fhi) * p.BN + lane
-                    s = _logits(p, s, b, h, rows, cols, False)
-                    w, alpha, m, m2, l, e = _softmax(p, s, m, m2, l, e, False)
-                    o, w16 = warpgroup_mma_wait(0, [o, w16])
-                    mbarrier.arrive(v_empty.index(last), count=1)
-                    o = _rescale(p, o, alpha, OL)
-                    w16 = gl.convert_layout(w.to(dtype), PL)
+                for i in range(gl.maximum(npart, skip + 1), blocks):
+                    start = _block(p, C, b, h, tile, i, right, npart, hi, flo, fhi) * C.BN
+                    w, o, m, l, e = _step(
+                        p, C, False, b, h, rows, start, lane, qa, k_bufs, v_bufs, bars, count, zero,
+                        w, o, m, l, e, OL, PL, dtype,
+                    )  # fmt: skip
                     count += 1
-                mbarrier.arrive(q_empty.index(W), count=1)
-                last = count % p.STAGES
-                mbarrier.wait(v_ready.index(last), (count // p.STAGES) & 1)
-                v = v_bufs.index(last).reshape([p.BN, p.DV])
+                w16 = _unpack(w, dtype, PL)
+                last = count % C.STAGES
+                mbarrier.wait(v_ready.index(last), (count // C.STAGES) & 1)
+                v = v_bufs.index(last).reshape([C.BN, C.DV])
                 o = warpgroup_mma(w16, v, o, is_async=True)
                 o = warpgroup_mma_wait(0, [o])
                 mbarrier.arrive(v_empty.index(last), count=1)
                 count += 1
-            _finish(p, b, h, first_row, o, m, m2, l, e, SL, OL, dtype)
+            else:
+                start = _block(p, C, b, h, tile, skip, right, npart, hi, flo, fhi) * C.BN
+                acc = warpgroup_mma_init(o)
+                acc, m, l, e = _step_in_turn(
+                    p, C, True, True, b, h, rows, start, lane, qa, k_bufs, v_bufs, bars, count,
+                    zero, acc, m, l, e, OL, PL, dtype,
+                )  # fmt: skip
+                for i in range(skip + 1, npart):
+                    start = _block(p, C, b, h, tile, i, right, npart, hi, flo, fhi) * C.BN
+                    count += 1
+                    acc, m, l, e = _step_in_turn(
+                        p, C, True, False, b, h, rows, start, lane, qa, k_bufs, v_bufs, bars,
+                        count, zero, acc, m, l, e, OL, PL, dtype,
+                    )  # fmt: skip
+                for i in range(gl.maximum(npart, skip + 1), blocks):
+                    start = _block(p, C, b, h, tile, i, right, npart, hi, flo, fhi) * C.BN
+                    count += 1
+                    acc, m, l, e = _step_in_turn(
+                        p, C, False, False, b, h, rows, start, lane, qa, k_bufs, v_bufs, bars,
+                        count, zero, acc, m, l, e, OL, PL, dtype,
+                    )  # fmt: skip
+                o = warpgroup_mma_wait(0, [acc])
+                mbarrier.arrive(v_empty.index(count % C.STAGES), count=1)
+                count += 1
+        factor = _finish(p, C, b, h, first_row, o, m, l, e, SL, OL)
+        o = o * gl.convert_layout(factor, gl.SliceLayout(1, OL))[:, None]
+        if C.ALIAS:
+            tile_o = q_bufs.index(W)
+        else:
+            tile_o = o_bufs.index(W)
+            tma.store_wait(0)
+            gl.thread_barrier()
+        tile_o.reshape([64, C.DV]).store(o.to(dtype))
+        fence_async_shared()
+        tma.async_copy_shared_to_global(o_desc, [b, h, first_row, 0], tile_o)
+        if C.ALIAS:
+            tma.store_wait(0)
+            gl.thread_barrier()
+        if not C.QREG:
+            if blocks > 0:
+                mbarrier.arrive(q_empty.index(W), count=1)
+        t, b, h, tile, right, npart, blocks, hi, flo, fhi = _receive(t_buf, t_ready, t_empty, r)
+        r += 1
+    tma.store_wait(0)
 
 
 @gluon.jit
-def _finish(p, b, h, first_row, o, m, m2, l, e, SL: gl.constexpr, OL: gl.constexpr, dtype: gl.constexpr):
+def _finish(
+    p, C: gl.constexpr, b, h, first_row, o, m, l, e, SL: gl.constexpr, OL: gl.constexpr
+):
+    """Store the row statistics; returns the factor that normalises the output, [64]."""
     rows = first_row + gl.arange(0, 64, gl.SliceLayout(1, SL))
-    odd = gl.abs(m2) > LIMIT
-    real = m > p.fill * 0.5
-    if p.SINKS:
+    real = l > 0.0
+    top = gl.where(real, m * p.c, 0.0)
+    # Zero times any number is zero, times an infinity or NaN it is NaN.
+    strange = gl.convert_layout(gl.sum(o * 0.0, 1), gl.SliceLayout(1, SL))
+    odd = (gl.abs(top) > LIMIT) | (strange != 0.0) | (l * 0.0 != 0.0)
+    factor = gl.where(real, 1.0 / l, 0.0)
+    if C.SINKS:
         sink = gl.load(p.sinks_ptr + h).to(gl.float32) * LOG2E
-        odd = odd | (gl.abs(m2 * 0.0 + sink) > LIMIT)
-        new = gl.where(real, gl.maximum(m2, sink), sink)
-        a = gl.where(real, _exp2(m2 - new), 0.0)
+        odd = odd | (gl.abs(top * 0.0 + sink) > LIMIT)
+        new = gl.where(real, gl.maximum(top, sink), sink)
+        a = gl.where(real, _exp2(top - new), 0.0)
         ps = _exp2(sink - new)
-        if p.HEALTH:
-            e = a * e + gl.where(real, a * (m2 - new) * l, 0.0) + ps * (sink - new)
+        if C.HEALTH:
+            e = a * (e + (top - new) * l) + ps * (sink - new)
         l = l * a + ps
-        m2 = new
-        factor = gl.where(l > 0.0, a / l, 0.0)
-    else:
-        factor = gl.where(l > 0.0, 1.0 / l, 0.0)
-    lse = gl.where(l > 0.0, m2 * LN2 + gl.log(l), float("-inf"))
-    flat = (b * p.heads + h).to(gl.int64)
+        top = new
+        factor = a / l
+    lse = gl.where(l > 0.0, top * LN2 + gl.log(l), float("-inf"))
+    flat = b * p.heads + h
+    at = flat.to(gl.int64) * p.nq + rows
     inside = rows < p.nq
-    gl.store(p.lse_ptr + flat * p.nq + rows, lse, mask=inside)
-    if p.HEALTH:
-        gl.store(
-            p.max_ptr + flat * p.nq + rows,
-            gl.where(real, m * (p.c * LN2), float("-inf")),
-            mask=inside,
-        )
-        ent = gl.where(l > 0.0, gl.log(l) - LN2 * e / l, 0.0)
-        gl.store(p.ent_ptr + flat * p.nq + rows, gl.maximum(ent, 0.0), mask=inside)
-    o = o * gl.convert_layout(factor, gl.SliceLayout(1, OL))[:, None]
-    out_rows = first_row + gl.arange(0, 64, gl.SliceLayout(1, OL))
-    cols = gl.arange(0, p.DV, gl.SliceLayout(0, OL))
-    at = (
-        p.o_ptr
-        + b.to(gl.int64) * p.o_sb
-        + h.to(gl.int64) * p.o_sh
-        + (out_rows.to(gl.int64) * p.o_sn)[:, None]
-        + cols[None, :]
-    )
-    gl.store(at, o.to(dtype), mask=(out_rows < p.nq)[:, None] & (cols < p.dv)[None, :])
-    # An infinity or NaN anywhere makes this sum NaN or infinite; a normal tile's is finite.
-    worst = gl.max(gl.max(gl.where(o == o, gl.abs(o), float("inf")), 1), 0)
-    bad = (gl.max(gl.where(odd & inside, 1, 0), 0) > 0) | (worst == float("inf"))
-    bad = bad | (gl.max(gl.where((lse == float("inf")) | (lse != lse), 1, 0), 0) > 0)
-    gl.store(p.flag_ptr + flat * gl.cdiv(p.nq, 64) + first_row // 64, bad.to(gl.int32), mask=first_row < p.nq)
+    gl.store(p.lse_ptr + at, lse, mask=inside)
+    if C.HEALTH:
+        highest = gl.where(real, m * (p.c * LN2), float("-inf"))
+        gl.store(p.max_ptr + at, highest, mask=inside)
+        entropy = gl.where(l > 0.0, gl.log(l) - LN2 * e / l, 0.0)
+        gl.store(p.ent_ptr + at, gl.maximum(entropy, 0.0), mask=inside)
+    flag = p.flag_ptr + (flat * gl.cdiv(p.nq, 64) + first_row // 64) + rows * 0
+    gl.store(flag, rows * 0 + 1, mask=odd & inside)
+    return factor
 
 
-@gluon.jit
+UNSPECIALISED = (
+    "heads group nq nk tiles heads_total section total low high plan_sb plan_sh list_width "
+    "spans_sb spans_sh spans_sq dense_sb dense_sh dense_sq dense_sk bias_sb bias_sh bias_sq bias_sk"
+).split()
+
+
+@gluon.jit(do_not_specialize=UNSPECIALISED)
 def forward_kernel(
     q_desc,
     k_desc,
     v_desc,
-    o_ptr,
+    o_desc,
     lse_ptr,
     max_ptr,
     ent_ptr,
     flag_ptr,
-    o_sb,
-    o_sh,
-    o_sn,
+    counter_ptr,
     heads,
     group,
     nq,
     nk,
-    dv,
     tiles,
     heads_total,
     section,
@@ -548,39 +724,19 @@ def forward_kernel(
     bias_sh,
     bias_sq,
     bias_sk,
-    D: gl.constexpr,
-    DV: gl.constexpr,
-    BM: gl.constexpr,
-    BN: gl.constexpr,
-    STAGES: gl.constexpr,
-    CONSUMERS: gl.constexpr,
-    HEALTH: gl.constexpr,
-    MODE: gl.constexpr,
-    MASKED: gl.constexpr,
-    BAND: gl.constexpr,
-    SPANS: gl.constexpr,
-    DENSE: gl.constexpr,
-    BIAS: gl.constexpr,
-    SOFTCAP: gl.constexpr,
-    SINKS: gl.constexpr,
-    LAZY: gl.constexpr,
-    PACK: gl.constexpr,
+    C: gl.constexpr,
 ):
     """Attention of [B, Hq, Nq, D] queries in tiles of BM rows; see the top of the file."""
     p = Params(
-        o_ptr,
         lse_ptr,
         max_ptr,
         ent_ptr,
         flag_ptr,
-        o_sb,
-        o_sh,
-        o_sn,
+        counter_ptr,
         heads,
         group,
         nq,
         nk,
-        dv,
         tiles,
         heads_total,
         section,
@@ -611,58 +767,52 @@ def forward_kernel(
         bias_sh,
         bias_sq,
         bias_sk,
-        D,
-        DV,
-        BM,
-        BN,
-        STAGES,
-        CONSUMERS,
-        HEALTH,
-        MODE,
-        MASKED,
-        BAND,
-        SPANS,
-        DENSE,
-        BIAS,
-        SOFTCAP,
-        SINKS,
-        LAZY,
-        PACK,
     )
-    q_bufs = gl.allocate_shared_memory(q_desc.dtype, [CONSUMERS, 1, 1, 64, D], q_desc.layout)
-    k_bufs = gl.allocate_shared_memory(k_desc.dtype, [STAGES, 1, 1, BN, D], k_desc.layout)
-    v_bufs = gl.allocate_shared_memory(v_desc.dtype, [STAGES, 1, 1, BN, DV], v_desc.layout)
-    q_ready = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
-    q_empty = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
-    k_ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    v_ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for w in gl.static_range(CONSUMERS):
+    q_bufs = gl.allocate_shared_memory(q_desc.dtype, [C.CONSUMERS, 1, 1, 64, C.D], q_desc.layout)
+    k_bufs = gl.allocate_shared_memory(k_desc.dtype, [C.STAGES, 1, 1, C.BN, C.D], k_desc.layout)
+    v_bufs = gl.allocate_shared_memory(v_desc.dtype, [C.STAGES, 1, 1, C.BN, C.DV], v_desc.layout)
+    if C.ALIAS:
+        o_bufs = q_bufs
+    else:
+        o_bufs = gl.allocate_shared_memory(
+            o_desc.dtype, [C.CONSUMERS, 1, 1, 64, C.DV], o_desc.layout
+        )
+    q_ready = gl.allocate_shared_memory(gl.int64, [C.CONSUMERS, 1], mbarrier.MBarrierLayout())
+    q_empty = gl.allocate_shared_memory(gl.int64, [C.CONSUMERS, 1], mbarrier.MBarrierLayout())
+    k_ready = gl.allocate_shared_memory(gl.int64, [C.STAGES, 1], mbarrier.MBarrierLayout())
+    k_empty = gl.allocate_shared_memory(gl.int64, [C.STAGES, 1], mbarrier.MBarrierLayout())
+    v_ready = gl.allocate_shared_memory(gl.int64, [C.STAGES, 1], mbarrier.MBarrierLayout())
+    v_empty = gl.allocate_shared_memory(gl.int64, [C.STAGES, 1], mbarrier.MBarrierLayout())
+    for w in gl.static_range(C.CONSUMERS):
         mbarrier.init(q_ready.index(w), count=1)
         mbarrier.init(q_empty.index(w), count=1)
-    for i in gl.static_range(STAGES):
+    for i in gl.static_range(C.STAGES):
         mbarrier.init(k_ready.index(i), count=1)
-        mbarrier.init(k_empty.index(i), count=CONSUMERS)
+        mbarrier.init(k_empty.index(i), count=C.CONSUMERS)
         mbarrier.init(v_ready.index(i), count=1)
-        mbarrier.init(v_empty.index(i), count=CONSUMERS)
-    bars = (q_ready, q_empty, k_ready, k_empty, v_ready, v_empty)
-    load = (p, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs, bars)
-    if CONSUMERS == 1:
+        mbarrier.init(v_empty.index(i), count=C.CONSUMERS)
+    t_buf = gl.allocate_shared_memory(gl.int32, [20, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    t_ready = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    t_empty = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(2):
+        mbarrier.init(t_ready.index(i), count=1)
+        mbarrier.init(t_empty.index(i), count=C.CONSUMERS)
+    bars = (q_ready, q_empty, k_ready, k_empty, v_ready, v_empty, t_ready, t_empty)
+    if C.CONSUMERS == 1:
         gl.warp_specialize(
             [
-                (_consumer, (p, 0, q_bufs, k_bufs, v_bufs, bars)),
-                (_producer, load),
+                (_consumer, (p, C, 0, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars)),
+                (_producer, (p, C, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs, t_buf, bars)),
             ],
             [1],
             [24],
         )
-    elif CONSUMERS == 2:
+    elif C.CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (_consumer, (p, 0, q_bufs, k_bufs, v_bufs, bars)),
-                (_consumer, (p, 1, q_bufs, k_bufs, v_bufs, bars)),
-                (_producer, load),
+                (_consumer, (p, C, 0, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars)),
+                (_consumer, (p, C, 1, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars)),
+                (_producer, (p, C, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs, t_buf, bars)),
             ],
             [4, 1],
             [240, 24],
@@ -670,10 +820,10 @@ def forward_kernel(
     else:
         gl.warp_specialize(
             [
-                (_consumer, (p, 0, q_bufs, k_bufs, v_bufs, bars)),
-                (_consumer, (p, 1, q_bufs, k_bufs, v_bufs, bars)),
-                (_consumer, (p, 2, q_bufs, k_bufs, v_bufs, bars)),
-                (_producer, load),
+                (_consumer, (p, C, 0, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars)),
+                (_consumer, (p, C, 1, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars)),
+                (_consumer, (p, C, 2, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars)),
+                (_producer, (p, C, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs, t_buf, bars)),
             ],
             [4, 4, 1],
             [160, 160, 24],

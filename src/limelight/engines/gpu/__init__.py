@@ -1,0 +1,1 @@
+"""Kernels of the GPU engines, one idea a file; `triton.py` and `hopper.py` beside this launch them."""
