@@ -48,7 +48,7 @@ def test_rows_that_see_nothing_and_hidden_nan():
 
 
 def test_halves_round_away_from_zero():
-    assert rounded([0.005, -0.005, 2.675, 0.004], 2).tolist() == [0.01, -0.01, 2.68, 0.0]
+    assert rounded([0.005, -0.005, 1.005, 0.004], 2).tolist() == [0.01, -0.01, 1.01, 0.0]
     assert rounded([2.5, -2.5], 0).tolist() == [3, -3]
 
 

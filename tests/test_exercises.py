@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import limelight as ll
 from limelight.errors import ArgumentError, ShapeError
@@ -327,3 +329,22 @@ def test_quiz_questions_are_sound():
 def test_errors_say_what_came(attempt, error, message):
     with pytest.raises(error, match=message):
         attempt()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    step=st.sampled_from(STEPS),
+    answer=st.one_of(
+        st.text(max_size=30),
+        st.lists(st.floats() | st.none() | st.integers() | st.text(max_size=5), max_size=6),
+        st.lists(st.floats(-1e308, 1e308), min_size=4, max_size=4),
+        st.none(),
+        st.booleans(),
+        st.floats(),
+    ),
+)
+def test_no_answer_breaks_the_checker(step, answer):
+    feedback = check(CAUSAL, step, answer)
+    assert feedback.step == step
+    assert feedback.says
+    json.dumps(feedback.to_dict(), allow_nan=False)

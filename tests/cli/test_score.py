@@ -34,7 +34,7 @@ def test_worked_example_as_text_has_every_number_in_order():
     text = run(*LINE).stdout
     numbers = [
         "1  Compare", "2·0 + 1·(−1)", "2  Scale", "√2 = 1.414214", "3.535534", "1.414214",
-        "−0.707107", "3  Normalise", "0.881645", "0.105686", "0.012669", "4  Mix",
+        "−0.707107", "3  Normalise", "0.881645", "0.105686", "0.012669", "4  Mix", "[8.816454, 0]",
         "[8.829123, 0.858154]", "key 0 dominates with 88.2 %",
     ]  # fmt: skip
     places, at = [], 0
