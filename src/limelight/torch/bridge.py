@@ -19,7 +19,7 @@ from limelight.errors import EngineError
 from limelight.reference import Gradients, State
 
 
-SITE = "_limelight_site"  # the attribute in which a module finds the name that a monitor gave it
+SITE = "limelight_site"  # the attribute in which a module finds the name that a monitor gave it
 
 
 class Observer(Protocol):

@@ -29,7 +29,7 @@ from limelight.reference import State
 from limelight.torch import bridge, patch
 from limelight.torch.alarms import DEFAULTS, Alarm, Alarms
 from limelight.torch.journal import FORMAT, VERSION, Journal
-from limelight.torch.tally import Tally, figures, gather
+from limelight.torch.tally import Tally, figures, finite, gather
 
 
 class MonitorWarning(UserWarning):
@@ -168,7 +168,7 @@ class Monitor:
         record = {
             "kind": "record", "step": self.count, "time": time.time(),
             "ranks": 1 if self.group is None else torch.distributed.get_world_size(self.group),
-            **{name: float(number) for name, number in numbers.items()},
+            **{name: finite(number) for name, number in numbers.items()},
             "sites": [
                 {"name": name, "layer": layer, **figures(*pair)}
                 for layer, (name, pair) in enumerate(zip(names, found, strict=True))
@@ -190,8 +190,9 @@ class Monitor:
                 self.on_alarm(line)
 
     def _write(self, line: dict[str, Any]) -> None:
-        if self._journal is not None:
-            self._guarded(lambda: self._journal.write(line) if self._journal else None)
+        journal = self._journal
+        if journal is not None:
+            self._guarded(lambda: journal.write(line))
 
     def _guarded(self, action: Callable[[], Any]) -> Any:
         """A fault in the monitor must not end a training run: say so once, and stop watching."""
@@ -201,6 +202,8 @@ class Monitor:
             self._stop_listening()
             self._open = False
             self._patch.remove()
+            if self._journal is not None:
+                self._journal.close()
             _warn(f"the monitor stopped at step {self.count} ({type(error).__name__}: {error}); "
                   f"training goes on without it")
             return None

@@ -64,12 +64,14 @@ def figures(sums: Tensor, largest: Tensor) -> dict[str, Any]:
         "rows": int(column["rows"].max()) if len(largest) else 0,
         "judged": [int(n) for n in column["judged"]],
         "not_a_number": [int(n) for n in column["not_a_number"]],
-        "max_logit": [_finite(x) for x in largest.tolist()],
+        "max_logit": [finite(x) for x in largest.tolist()],
     }
     for name in MEANS:
-        found[name] = [_finite(x) for x in (column[name] / column["judged"]).tolist()]
+        found[name] = [finite(x) for x in (column[name] / column["judged"]).tolist()]
     return found
 
 
-def _finite(value: float) -> float | None:
+def finite(value: Any) -> float | None:
+    """A number as JSON has it, six digits long; None where it is not finite."""
+    value = float(value)
     return float(f"{value:.6g}") if math.isfinite(value) else None

@@ -1,0 +1,349 @@
+"""Monitor: what it records, and that nothing about training changes."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import limelight as ll
+from limelight.errors import ArgumentError
+from limelight.torch import Alarm, Monitor, bridge
+from limelight.torch.monitor import MonitorWarning
+from tests.torch.models import Language, batch
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [line for line in lines(path) if line["kind"] == "record"]
+
+
+def train(model: Any, monitor: Monitor, steps: int) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for step in range(steps):
+        loss = model.loss(batch(step))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        monitor.step(loss=loss.item())
+
+
+def test_records_are_the_health_of_every_head(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Language().double()
+    seen = {}
+    for name, block in (("blocks.0.attention", model.blocks[0]), ("blocks.1.attention", model.blocks[1])):
+        block.attention.register_forward_pre_hook(lambda m, x, name=name: seen.__setitem__(name, x[0].detach()))
+    with Monitor(model, tmp_path / "run.jsonl", every=3) as monitor:
+        loss = model.loss(batch(0))
+        monitor.step(loss=loss.item())
+    (found,) = records(tmp_path / "run.jsonl")
+    assert found["step"] == 0
+    assert found["loss"] == pytest.approx(loss.item())
+    assert [site["name"] for site in found["sites"]] == list(seen)
+    for site in found["sites"]:
+        layer = model.get_submodule(site["name"])
+        summary = layer.inspect(seen[site["name"]]).health.summary()
+        assert site["heads"] == 4
+        assert site["rows"] == 4 * 22
+        for figure in ("judged", "not_a_number", "max_logit", "max_prob", "entropy", "spread", "peaked", "saturated"):
+            assert site[figure] == pytest.approx(getattr(summary, figure).tolist(), rel=1e-5), figure
+
+
+def test_every_k_steps_and_nothing_in_between(tmp_path: Path) -> None:
+    model = Language()
+    with Monitor(model, tmp_path / "run.jsonl", every=4) as monitor:
+        for step in range(10):
+            assert monitor.recording == (step % 4 == 0)
+            assert bool(bridge.observers) == (step % 4 == 0)
+            model.loss(batch(step))
+            monitor.step()
+    assert [record["step"] for record in records(tmp_path / "run.jsonl")] == [0, 4, 8]
+    first, *_, last = lines(tmp_path / "run.jsonl")
+    assert (first["kind"], first["format"], first["model"]) == ("run", "limelight.monitor", "Language")
+    assert (last["kind"], last["reason"], last["step"]) == ("end", "closed", 10)
+    assert not bridge.observers
+    assert not any("limelight_site" in module.__dict__ for module in model.modules())
+
+
+def test_training_is_not_changed() -> None:
+    def weights(watched: bool) -> list[torch.Tensor]:
+        torch.manual_seed(1)
+        model = Language()
+        monitor = Monitor(model, every=2 if watched else 10**9)
+        train(model, monitor, 5)
+        monitor.close()
+        return list(model.parameters())
+
+    for a, b in zip(weights(True), weights(False), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_micro_batches_count_together_and_evaluation_does_not() -> None:
+    model = Language()
+    with Monitor(model, every=1) as monitor:
+        for part in batch(0).split(1):
+            model.loss(part)
+        model.eval()
+        model.loss(batch(1))
+        model.train()
+        with monitor.paused():
+            model.loss(batch(2))
+        record = monitor.step()
+    assert record is not None
+    assert record["sites"][0]["rows"] == 4 * 22
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpointed_block_counts_once(reentrant: bool) -> None:
+    model = Language()
+
+    def loss(tokens: torch.Tensor) -> torch.Tensor:
+        x = model.embed(tokens)
+        for block in model.blocks:
+            x = checkpoint(block, x, use_reentrant=reentrant)
+        return model.head(x).square().mean()
+
+    with Monitor(model, every=1) as monitor:
+        loss(batch(0)).backward()
+        record = monitor.step()
+    assert record is not None
+    assert [site["rows"] for site in record["sites"]] == [4 * 23, 4 * 23]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_compiled_model(when: str) -> None:
+    torch.compiler.reset()
+    torch.manual_seed(2)
+    model = Language().double()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    if when == "after":
+        compiled(batch(0)).sum().backward()
+    want = None
+    for runs in (model, compiled):
+        with Monitor(runs, every=2) as monitor:
+            for step in range(3):
+                runs(batch(step)).sum().backward()
+                monitor.step()
+        figures = [record["sites"] for record in monitor.records]
+        assert [record["step"] for record in monitor.records] == [0, 2]
+        assert [site["name"] for site in figures[0]] == ["blocks.0.attention", "blocks.1.attention"]
+        want = want or figures
+        for a, b in zip(figures[1], want[1], strict=True):
+            assert a["entropy"] == pytest.approx(b["entropy"])
+            assert a["rows"] == b["rows"]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_torch_s_own_function(compiled: bool) -> None:
+    torch.compiler.reset()
+    torch.manual_seed(3)
+    model = Language(torch_attention=True).double()
+    before = nn.functional.scaled_dot_product_attention
+    runs = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
+    with Monitor(runs, every=1, sdpa=True) as monitor:
+        runs(batch(0)).sum().backward()
+        record = monitor.step()
+    assert nn.functional.scaled_dot_product_attention is before
+    assert record is not None
+    assert [site["name"] for site in record["sites"]] == ["blocks.0", "blocks.1"]
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_torch_s_transformer_layer() -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, dropout=0.0, batch_first=True)
+    with Monitor(layer, every=1, sdpa=True) as monitor:
+        layer(torch.randn(2, 5, 16)).sum().backward()
+        record = monitor.step()
+    assert record is not None
+    assert [(site["name"], site["rows"]) for site in record["sites"]] == [("self_attn", 10)]
+
+
+def test_a_transformers_model() -> None:
+    transformers = pytest.importorskip("transformers")
+    from limelight.hf import register
+
+    register()
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, attn_implementation="limelight",
+    )  # fmt: skip
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="limelight")
+    model.train()
+    with Monitor(model, every=1) as monitor:
+        tokens = torch.randint(64, (2, 9))
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        record = monitor.step()
+    assert record is not None
+    names = [site["name"] for site in record["sites"]]
+    assert names == ["model.layers.0.self_attn", "model.layers.1.self_attn"]
+    assert [site["rows"] for site in record["sites"]] == [18, 18]
+
+
+def test_alarms_reach_the_file_and_the_caller(tmp_path: Path) -> None:
+    model, heard = Language(), []
+    rule = Alarm("logit", "max_logit", raise_at=30.0, clear_at=20.0)
+    with Monitor(model, tmp_path / "run.jsonl", every=1, alarms=[rule], on_alarm=heard.append) as monitor:
+        for factor in (1.0, 1e3, 1.0, 1e-3):
+            with torch.no_grad():
+                model.blocks[1].attention.W_Q.weight.mul_(factor)
+            model.loss(batch(0))
+            monitor.step()
+    written = [line for line in lines(tmp_path / "run.jsonl") if line["kind"] == "alarm"]
+    assert written == heard
+    assert {line["event"] for line in heard if line["step"] == 1} == {"raised"}
+    assert {line["event"] for line in heard if line["step"] == 3} == {"cleared"}
+    assert not [line for line in heard if line["step"] == 2]
+    assert {line["site"] for line in heard} == {"blocks.1.attention"}
+
+
+def test_nan_is_recorded_as_such(tmp_path: Path) -> None:
+    model = Language()
+    with torch.no_grad():
+        model.blocks[0].attention.W_Q.weight[0, 0] = torch.nan
+    with Monitor(model, tmp_path / "run.jsonl", every=1) as monitor:
+        model.loss(batch(0))
+        monitor.step(loss=float("nan"))
+    (record,) = records(tmp_path / "run.jsonl")
+    site = record["sites"][0]
+    assert record["loss"] is None
+    assert site["not_a_number"][0] == 4 * 22
+    assert site["entropy"][0] is None
+    assert site["not_a_number"][1] == 0
+    assert [line["alarm"] for line in lines(tmp_path / "run.jsonl") if line["kind"] == "alarm"][0] == "not_a_number"
+
+
+def test_an_exception_in_training_ends_the_file_and_frees_the_model(tmp_path: Path) -> None:
+    model = Language()
+    with pytest.raises(ZeroDivisionError), Monitor(model, tmp_path / "run.jsonl", every=1, sdpa=True):
+        model.loss(batch(0))
+        raise ZeroDivisionError("out of luck")
+    assert lines(tmp_path / "run.jsonl")[-1]["reason"] == "ZeroDivisionError: out of luck"
+    assert not bridge.observers
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_an_exception_inside_a_forward_pass_is_survived() -> None:
+    model = Language(torch_attention=True)
+    with Monitor(model, every=1, sdpa=True) as monitor:
+        with pytest.raises(IndexError):
+            model.loss(batch(0) + 100)
+        with pytest.raises(RuntimeError):
+            model.blocks[0](torch.randn(2, 3, 7))
+        model.loss(batch(0))
+        record = monitor.step()
+    assert record is not None
+    assert [site["name"] for site in record["sites"]] == ["blocks.0", "blocks.1"]
+
+
+def test_a_fault_in_the_monitor_does_not_end_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Language()
+    monitor = Monitor(model, tmp_path / "run.jsonl", every=1)
+
+    def full(line: Any) -> None:
+        raise OSError("No space left on device")
+
+    assert monitor._journal is not None
+    monkeypatch.setattr(monitor._journal, "write", full)
+    with pytest.warns(MonitorWarning, match="No space left"):
+        train(model, monitor, 2)
+    assert not bridge.observers
+    train(model, monitor, 2)
+    monitor.close()
+
+
+def test_a_model_without_limelight_is_a_warning() -> None:
+    model = nn.Linear(3, 3)
+    with Monitor(model, every=1) as monitor, pytest.warns(MonitorWarning, match="no attention was seen in step 0"):
+        model(torch.randn(2, 3))
+        monitor.step()
+
+
+def test_resuming_appends(tmp_path: Path) -> None:
+    path, model = tmp_path / "run.jsonl", Language()
+    with Monitor(model, path, every=2) as monitor:
+        train(model, monitor, 3)
+    with path.open("a") as file:
+        file.write('{"kind": "record", "st')  # the run was killed in mid-line
+    with Monitor(model, path, every=2, start=3) as monitor:
+        train(model, monitor, 3)
+    from limelight.torch.journal import Run
+
+    run = Run.open(path)
+    assert [record["step"] for record in run.records] == [0, 2, 4]
+    assert run.end is not None
+
+
+def test_tensorboard() -> None:
+    class Writer:
+        def __init__(self) -> None:
+            self.seen: dict[str, float] = {}
+
+        def add_scalar(self, tag: str, value: float, step: int) -> None:
+            self.seen[tag] = value
+
+        def flush(self) -> None:
+            self.seen["flushed"] = 1.0
+
+    model, writer = Language(), Writer()
+    with Monitor(model, every=1, tensorboard=writer) as monitor:
+        model.loss(batch(0))
+        record = monitor.step()
+    assert record is not None
+    assert writer.seen["limelight/max_logit/max/blocks.1.attention"] == max(record["sites"][1]["max_logit"])
+    assert writer.seen["limelight/entropy/min/blocks.0.attention"] == min(record["sites"][0]["entropy"])
+    assert "flushed" in writer.seen
+
+
+def test_bad_arguments(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="at least 1"):
+        Monitor(Language(), every=0)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ll.LimelightError, match="cannot write"):
+        Monitor(Language(), tmp_path / "file" / "run.jsonl")
+    if not _has_tensorboard():
+        with pytest.raises(ArgumentError, match="not installed"):
+            Monitor(Language(), tensorboard=str(tmp_path))
+
+
+def _has_tensorboard() -> bool:
+    try:
+        import torch.utils.tensorboard  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def test_overhead(tmp_path: Path) -> None:
+    """What a recorded step costs more, divided over the 50 steps it stands for, is under 2 %."""
+    torch.manual_seed(4)
+    model = Language(words=31, size=64, heads=4, layers=4)
+    tokens = torch.randint(31, (4, 129))
+
+    def step() -> float:
+        start = time.perf_counter()
+        model.loss(tokens).backward()
+        return time.perf_counter() - start
+
+    step()
+    plain, recorded = [], []
+    with Monitor(model, tmp_path / "run.jsonl", every=1) as monitor:
+        for _ in range(12):  # in turns, so that a busy machine slows both
+            with monitor.paused():
+                plain.append(step())
+            start = time.perf_counter()
+            step()
+            monitor.step()
+            recorded.append(time.perf_counter() - start)
+    extra = np.median(recorded) - np.median(plain)
+    assert extra / (50 * np.median(plain)) < 0.02
