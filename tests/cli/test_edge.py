@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -148,5 +149,6 @@ def test_bars_and_columns():
 
 
 def test_docs_are_up_to_date():
-    with open("docs/cli.md", encoding="utf-8") as page:
-        assert page.read() == docs.markdown(), "run: python -m limelight.cli.docs > docs/cli.md"
+    page = Path(__file__).parents[2] / "docs" / "cli.md"
+    advice = "run: python -m limelight.cli.docs > docs/cli.md"
+    assert page.read_text(encoding="utf-8") == docs.markdown(), advice
