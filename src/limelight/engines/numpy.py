@@ -175,15 +175,12 @@ def _rows_backward(
     empty = np.isneginf(logsumexp)
     grad = grad_output[at].astype(wide)
     query = head.query[:, start : start + ROWS]
-    tiles = [
-        (tile, np.where(empty, 0.0, np.exp(tile.logits - logsumexp)),
-         grad @ head.value[tile.columns].T)
-        for tile in _tiles(call, head, start)
-    ]  # fmt: skip
-    mean = np.zeros_like(logsumexp)
-    for tile, p, by_weight in tiles:
-        mean += _where(tile.allowed, p * by_weight).sum(axis=-1, keepdims=True)
-    for tile, p, by_weight in tiles:
+    # Σⱼ Pⱼ·dPⱼ = dO·O: also right where the state is over more keys than this call's
+    output = np.where(empty, 0.0, state.output[at].astype(wide))
+    mean = (grad * output).sum(axis=-1, keepdims=True)
+    for tile in _tiles(call, head, start):
+        p = np.where(empty, 0.0, np.exp(tile.logits - logsumexp))
+        by_weight = grad @ head.value[tile.columns].T
         by_logit = _where(tile.allowed, p * (by_weight - mean))
         by_score = _where(tile.allowed, by_logit * tile.slope)
         across = None if tile.allowed is None else tile.allowed.swapaxes(-1, -2)
