@@ -54,12 +54,12 @@ def legend(
     scale: Scale, x: float, y: float, height: float, theme: Theme, title: str, hidden: bool
 ) -> list[Mark]:
     """A bar of colours with numbers beside it, and a swatch for what the mask hides."""
-    bar = max(60.0, height - (34.0 if hidden else 0.0))
+    bar = bar_height(height - (34.0 if hidden else 0.0))
     steps = np.linspace(scale.high, scale.low, STEPS if scale.low >= 0 else 2 * STEPS - 1)
     if scale.kind == "log":
         steps = np.geomspace(scale.high, scale.low, STEPS)
     marks: list[Mark] = [
-        Label(x, y - 12, title, theme.soft, SMALL),
+        Label(x, y - 15, title, theme.soft, SMALL),
         Pixels(x, y, BAR, bar, scale.paint(steps, theme.name)[:, None], smooth=True),
     ]
     span = -1.0 if scale.low < 0 and scale.kind == "linear" else 0.0
@@ -77,6 +77,11 @@ def legend(
             Label(x + BAR + 7, top + BAR / 2, "not allowed", theme.soft, SMALL),
         ]
     return marks
+
+
+def bar_height(room: float) -> float:
+    """Of a legend: what there is room for, within reason."""
+    return min(max(60.0, room), 340.0)
 
 
 def legend_width(scale: Scale, title: str, hidden: bool) -> float:

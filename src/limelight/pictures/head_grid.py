@@ -152,7 +152,7 @@ def _legend(
     fit: Scale, x: float, y: float, tall: float, figure: str, verdict: Any, look: Any
 ) -> list[Mark]:
     words = [word for word in ("saturated", "peaked") if (np.asarray(verdict) == word).any()]
-    bar = max(60.0, tall - 22.0 * len(words))
+    bar = frame.bar_height(tall - 22.0 * len(words))
     marks = frame.legend(fit, x, y, bar, look, TITLES[figure], False)
     for n, word in enumerate(words):
         line = y + bar + 22 * n + 16

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-from html import escape
+from html import escape as markup
 from typing import Any
 
 from limelight.pictures.png import encode
 from limelight.pictures.scene import Box, Label, Picture, Pixels, Stroke
-from limelight.pictures.tokens import isolated
+from limelight.pictures.tokens import isolated, printable
 
 FONT = (
     "ui-sans-serif, system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, "
@@ -58,7 +58,7 @@ def _label(mark: Label) -> str:
     return (
         f'<text x="{x}" y="{y}" dy="{_n(mark.size * BASELINE)}" font-size="{_n(mark.size)}" '
         f'fill="{mark.fill}"{anchor}{turn}{bold} style="unicode-bidi:isolate">{tip}'
-        f"{escape(isolated(mark.text))}</text>"
+        f"{isolated(escape(mark.text))}</text>"
     )
 
 
@@ -75,6 +75,11 @@ def _stroke(mark: Stroke) -> str:
 
 
 _WRITE: dict[type, Any] = {Box: _box, Pixels: _pixels, Label: _label, Stroke: _stroke}
+
+
+def escape(text: str) -> str:
+    """Text that XML takes: no markup, no control characters."""
+    return markup(printable(text))
 
 
 def _n(number: float) -> str:

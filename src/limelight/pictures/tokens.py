@@ -23,6 +23,11 @@ def visible(token: str, most: int = 14) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def printable(text: str) -> str:
+    """A sentence, in which only what has no sign of its own is replaced."""
+    return "".join(letter if letter == " " else _sign(letter) for letter in text)
+
+
 def isolated(text: str) -> str:
     """The text with its direction kept to itself, for right-to-left tokens beside others."""
     turned = any(unicodedata.bidirectional(letter) in ("R", "AL", "AN") for letter in text)
