@@ -115,6 +115,8 @@ def _capture(meaning: Any, parts: dict[str, Any]) -> Capture:
             f"a capture of version {meaning['version']!r}, and this limelight reads up to "
             f"{VERSION}: update limelight"
         )
+    if not all(isinstance(meaning[part], list) for part in ("sites", "masks", "labels")):
+        raise TypeError
     masks = [maskfile.decode(tree, parts) for tree in meaning["masks"]]
     labels = [_labels(entries) for entries in meaning["labels"]]
 

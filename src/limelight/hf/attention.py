@@ -11,11 +11,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
+
 from limelight.errors import ArgumentError
 from limelight.hf.masks import CompactMask
 from limelight.masks import Causal, Mask
 from limelight.torch import functional
-from torch import Tensor
 
 RECORDER = "limelight_recorder"  # the attribute on the modules of a model that is captured
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 import torch
+
 from limelight.errors import FileError
 
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
 import torch
+from numpy.typing import NDArray
+from torch import nn
+
 from limelight.arrays import as_numpy
 from limelight.capture import Grid, Site
 from limelight.capture.site import Labels
-from torch import nn
 
 Array = NDArray[Any]
 

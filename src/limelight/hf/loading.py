@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import torch
 import transformers
 from transformers import (
     AutoConfig,
@@ -24,7 +25,6 @@ from transformers import (
     PreTrainedModel,
 )
 
-import torch
 from limelight.capture import Capture
 from limelight.errors import ArgumentError, FileError
 from limelight.hf.images import image_processor, open_image

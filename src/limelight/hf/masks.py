@@ -18,16 +18,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from transformers import masking_utils as theirs
 from transformers.utils.import_utils import is_tracing
 
-import torch
 from limelight.allowed import Allowed
 from limelight.arrays import as_numpy
 from limelight.capture.intervals import compress
 from limelight.masks import Both, Causal, Documents, Either, Explicit, Lengths, Mask, Prefix, Window
-from torch import Tensor
 
 Rule = Callable[..., Any]
 CELLS = 1 << 24  # looked at together where an unknown function must be evaluated

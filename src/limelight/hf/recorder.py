@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-import torch
 from limelight.allowed import Allowed
 from limelight.arrays import as_numpy
 from limelight.capture.intervals import measure
@@ -21,7 +22,6 @@ from limelight.hf.inputs import Inputs
 from limelight.hf.series import Said, Series
 from limelight.masks import Explicit, as_mask
 from limelight.torch import functional
-from torch import Tensor, nn
 
 CROSS = re.compile(r"cross|encoder_attn|enc_?dec", re.IGNORECASE)
 

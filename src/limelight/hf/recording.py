@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
@@ -113,7 +112,7 @@ def _finish(recorder: Recorder, tokenizer: Any, processor: Any, facts: dict[str,
             f"Transformers' attention interface. Run the model inside the context; if it did run, "
             f"it computes its attention by itself"
         )
-    if any(series.runs > 1 for series in recorder.series.values()) and _different(recorder.inputs):
+    if any(series.replaced for series in recorder.series.values()):
         warnings.warn(
             "the model ran more than once inside the capture: only the last run is kept. Open one "
             "capture for each run",
@@ -151,18 +150,3 @@ def _labels(series: Series, inputs: Inputs, tokenizer: Any) -> dict[str, Any]:
         "tokens": () if keys is None else texts(keys, tokenizer),
         "query_tokens": () if queries is None else texts(queries, tokenizer),
     }
-
-
-def _different(inputs: Inputs) -> bool:
-    """Whether later calls were about another text than the ones before them.
-
-    Generating without a cache also runs the whole text again each step, one token longer.
-    """
-    for calls in inputs.ids.values():
-        for before, after in pairwise(calls):
-            shared = before.shape[1]
-            longer = after.shape[1] >= shared and len(before) == len(after)
-            step = after.shape[1] < shared  # the next step of a generation with a cache
-            if not step and not (longer and (after[:, :shared] == before).all()):
-                return True
-    return False

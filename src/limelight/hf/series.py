@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from limelight import spans as sp
 from limelight.arrays import as_numpy
@@ -21,7 +22,6 @@ from limelight.capture.intervals import simplify, stack
 from limelight.errors import ArgumentError
 from limelight.health import Health
 from limelight.masks import Explicit, Mask
-from torch import Tensor
 
 Array = NDArray[Any]
 CLOSE = 1e-2  # a cache may hold its keys quantised; those of another text differ by far more
@@ -48,7 +48,7 @@ class Series:
     softcap: float | None
     sinks: Array | None
     dtype: Any = None
-    runs: int = 0
+    replaced: bool = False  # whether another text's run was here before
     steps: list[tuple[Said, int]] = field(default_factory=list)  # and the first key in view
     query: list[Array] = field(default_factory=list)
     key: list[Array] = field(default_factory=list)
@@ -98,7 +98,8 @@ class Series:
         )  # fmt: skip
 
     def _begin(self, query: Tensor, key: Tensor, value: Tensor | None, said: Said) -> None:
-        self.runs += 1
+        if self.key:
+            self.replaced |= not self._continues(key)
         self.steps, self.query, self.key, self.value = [], [], [], []
         self._append(query, key, value, said, new=key.shape[2], first=0)
 
@@ -119,11 +120,12 @@ class Series:
 
     def _same(self, key: Tensor, at: int) -> bool:
         """Whether the last key known is still the key at that place of the view."""
-        known = self.key[-1][:, :, -1].astype(np.float64)
-        seen = as_numpy(key[:, :, at]).astype(np.float64)
-        if known.shape != seen.shape:
-            return False
-        return bool(np.abs(known - seen).max(initial=0.0) <= CLOSE * np.abs(known).max(initial=0.0))
+        return _close(self.key[-1][:, :, -1], as_numpy(key[:, :, at]))
+
+    def _continues(self, key: Tensor) -> bool:
+        """Whether a new run is about the same text and perhaps more, as without a cache."""
+        known = _joined(self.key)
+        return _close(known, as_numpy(key[:, :, : known.shape[2]]))
 
     def _mask(self) -> Mask | None:
         nk = self.keys
@@ -151,6 +153,13 @@ class Series:
             wide[..., first : first + bias.shape[3]] = bias
             rows.append(wide)
         return np.concatenate(rows, axis=2)
+
+
+def _close(known: Array, seen: Array) -> bool:
+    if known.shape != seen.shape:
+        return False
+    known, seen = known.astype(np.float64), seen.astype(np.float64)
+    return bool(np.abs(known - seen).max(initial=0.0) <= CLOSE * np.abs(known).max(initial=0.0))
 
 
 def _joined(parts: list[Array]) -> Array:

@@ -1,0 +1,265 @@
+"""Captures of a forward pass: the weights are eager's, and the model is left as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as tf
+
+from limelight import hf
+from limelight.capture import Capture
+from tests.hf import systems
+
+
+def eager_weights(model: Any, given: dict[str, Any]) -> list[torch.Tensor]:
+    """Every attention matrix, encoder first, in the order of the sites."""
+    model.set_attn_implementation("eager")
+    with torch.no_grad(), systems.exact_softmax():
+        found = model(**given, output_attentions=True)
+    if "attentions" in found:
+        return list(found.attentions)
+    decoder = zip(found.decoder_attentions, found.cross_attentions, strict=True)
+    return [*found.encoder_attentions, *(table for pair in decoder for table in pair)]
+
+
+@pytest.mark.parametrize("name", systems.NAMES)
+def test_weights_are_those_of_eager(name: str) -> None:
+    side = "left" if systems.find(name).kind in ("decoder", "encoder", "seq2seq") else "none"
+    model, given = systems.build(name), systems.inputs(name, side)
+    expected = eager_weights(model, given)
+    with torch.no_grad(), hf.capture(model, values=True) as found:
+        model(**given)
+    assert len(found) == len(expected) == systems.find(name).sites
+    for site, table in zip(found, expected, strict=True):
+        heads, rows = site.heads, site.statistics
+        for head in (0, heads - 1):
+            weights = np.stack([site.weights(head=head, batch=b) for b in range(systems.BATCH)])
+            truth = table[:, head].numpy()
+            judged = np.isfinite(rows.max_logit[:, head])  # rows of padding see nothing
+            np.testing.assert_allclose(weights[judged], truth[judged], rtol=0, atol=1e-5)
+            cell = site.cell(3, 2, head=head, batch=1)
+            assert cell.weight == pytest.approx(truth[1, 3, 2], abs=1e-6)
+            assert cell.contribution is not None
+
+
+def test_health_is_that_of_the_weights() -> None:
+    model, given = systems.build("gpt-oss"), systems.inputs("gpt-oss", "left")
+    with hf.capture(model) as found:
+        model(**given)
+    for site in found:
+        health = site.health()
+        weights = np.stack([[site.trace(head=h, batch=b).weights for h in range(site.heads)]
+                            for b in range(site.batch)])  # fmt: skip
+        sink = 1.0 - weights.sum(-1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            terms = np.where(weights > 0, -weights * np.log(weights), 0.0).sum(-1)
+            terms += np.where(sink > 1e-12, -sink * np.log(np.maximum(sink, 1e-300)), 0.0)
+        judged = health.judged
+        np.testing.assert_allclose(health.max_prob[judged], weights.max(-1)[judged], atol=1e-6)
+        np.testing.assert_allclose(health.entropy[judged], terms[judged], atol=1e-5)
+        assert (health.keys[1] == (weights[1] > 0).sum(-1)).all()
+    tables = found.health()
+    assert tables["max_prob"].shape == (2, 6)
+    assert tables["max_prob"][0, 0] == pytest.approx(
+        found[0].health().max_prob[:, 0][found[0].health().judged[:, 0]].mean()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "expression"),
+    [("bert", "~Prefix([4, 0])"), ("llama", "Causal() & ~Prefix([4, 0])"),
+     ("gemma2", "Window(left=4, right=0) & ~Prefix([4, 0])")],
+)  # fmt: skip
+def test_masks_are_kept_as_rules(name: str, expression: str) -> None:
+    model = systems.build(name)
+    with hf.capture(model) as found:
+        model(**systems.inputs(name, "left"))
+    assert found[0].mask.expression == expression
+
+
+def test_layers_and_values() -> None:
+    model, given = systems.build("llama"), systems.inputs("llama")
+    with hf.capture(model, layers=[-1]) as found:
+        model(**given)
+    assert [site.layer for site in found] == [1]
+    assert found[1].value is None
+    with hf.capture(model, layers=0, values=True, dtype="float16") as found:
+        model(**given)
+    assert found[0].value.dtype == found[0].query.dtype == np.float16
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model = systems.build("llama")
+    before = {name: set(vars(module)) for name, module in model.named_modules()}
+    for implementation in ("sdpa", "eager", "limelight"):
+        model.set_attn_implementation(implementation)
+        with hf.capture(model):
+            assert model.config._attn_implementation == "limelight"
+            model(**systems.inputs("llama"))
+        assert model.config._attn_implementation == implementation
+    assert before == {name: set(vars(module)) for name, module in model.named_modules()}
+    assert not model._forward_hooks
+    assert not model._forward_pre_hooks
+
+
+def test_an_error_inside_leaves_it_too() -> None:
+    model = systems.build("llama")
+
+    def fail() -> None:
+        with hf.capture(model):
+            raise KeyError("inside")
+
+    with pytest.raises(KeyError, match="inside"):
+        fail()
+    assert model.config._attn_implementation == "sdpa"
+    assert not model._forward_hooks
+
+
+def test_a_part_of_the_model_may_run_alone() -> None:
+    model, given = systems.build("llama"), systems.inputs("llama")
+    with hf.capture(model) as found:
+        model.model(**given)
+    assert len(found) == 2
+    assert found.tokens[1] == tuple(str(i) for i in given["input_ids"][1].tolist())
+
+
+def test_layers_that_share_a_module() -> None:
+    config = tf.AlbertConfig(
+        vocab_size=61, hidden_size=33, embedding_size=8, num_attention_heads=3, num_hidden_layers=4,
+        intermediate_size=37, initializer_range=0.3,
+    )  # fmt: skip
+    torch.manual_seed(7)
+    model = tf.AlbertModel(config).eval()
+    ids = systems.inputs("llama")["input_ids"]
+    with hf.capture(model) as found:
+        model(ids)
+    assert [site.layer for site in found] == [0, 1, 2, 3]
+    with hf.capture(model, layers=[2]) as one:
+        model(ids)
+    np.testing.assert_array_equal(one[2].query, found[2].query)
+
+
+def test_training_with_checkpointing_is_seen_once() -> None:
+    model, given = systems.build("llama").train(), systems.inputs("llama")
+    for reentrant in (False, True):
+        model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        model.enable_input_require_grads()
+        with hf.capture(model) as found:
+            model(**given, use_cache=False).logits.sum().backward()
+        assert len(found) == 2
+
+
+def test_vision_has_image_and_grid() -> None:
+    model, given = systems.build("vit"), systems.inputs("vit")
+    with hf.capture(model) as found:
+        model(**given)
+    assert (found.grid.rows, found.grid.columns, found.grid.start) == (5, 5, 1)
+    assert found.image.shape == (2, 20, 20, 3)
+    assert found.image.dtype == np.uint8
+    assert found[0].tokens[0][:3] == ("[CLS]", "0,0", "0,1")
+    pixels = given["pixel_values"].numpy()
+    bright = np.unravel_index(pixels[0].argmax(), pixels[0].shape)
+    assert found.image[0][bright[1], bright[2], bright[0]] == found.image[0].max()
+
+
+def test_two_towers_run_each_for_itself() -> None:
+    text = tf.CLIPTextConfig(vocab_size=61, hidden_size=24, intermediate_size=37, eos_token_id=2,
+                             num_hidden_layers=2, num_attention_heads=3, max_position_embeddings=32, bos_token_id=1)  # fmt: skip
+    vision = tf.CLIPVisionConfig(hidden_size=24, intermediate_size=37, num_hidden_layers=2,
+                                 num_attention_heads=3, image_size=20, patch_size=4)  # fmt: skip
+    model = tf.CLIPModel(
+        tf.CLIPConfig(text_config=text.to_dict(), vision_config=vision.to_dict(), projection_dim=8)
+    ).eval()
+    model.set_attn_implementation("eager")
+    ids = systems.inputs("llama")["input_ids"]
+    with hf.capture(model) as found:
+        model(
+            input_ids=ids, pixel_values=systems.inputs("vit", dtype=torch.float32)["pixel_values"]
+        )
+    kinds = {site.name.split(".")[0]: site for site in found}
+    assert set(kinds) == {"text_model", "vision_model"}
+    assert kinds["text_model"].mask.expression == "Causal()"
+    assert kinds["vision_model"].mask is None
+    assert kinds["vision_model"].tokens[0][0] == "[CLS]"
+    assert kinds["text_model"].tokens[0][0] == str(int(ids[0, 0]))
+    assert model.vision_model.config._attn_implementation == "eager"
+    with pytest.raises(ValueError, match="layer 0 has 2 sites"):
+        found[0]
+
+
+def test_an_additive_mask_of_ones_own() -> None:
+    """Four axes and numbers: the least float hides, and other numbers are a bias."""
+    model, given = systems.build("llama", torch.float32), systems.inputs("llama")
+    least = torch.finfo(torch.float32).min
+    own = torch.zeros((2, 1, 13, 13))
+    own[..., ~torch.from_numpy(np.tri(13, dtype=bool))] = least
+    own[:, :, :, 3] += 0.5
+    expected = systems.run(model, "eager", {**given, "attention_mask": own})
+    found = systems.run(model, "limelight", {**given, "attention_mask": own})
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    with hf.capture(model) as captured:
+        model(**given, attention_mask=own)
+    assert captured[0].mask.expression == "Causal()"
+    assert captured[0].bias[0, 0, 5, 3] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"layers": [7]}, "layer 7 does not exist: LlamaForCausalLM has 2 layers, numbered from 0"),
+        ({"layers": []}, "no layer was asked for"),
+        ({"dtype": "int8"}, "a capture keeps float16"),
+    ],
+)
+def test_what_cannot_be_asked(arguments: dict[str, Any], message: str) -> None:
+    model = systems.build("llama")
+    with pytest.raises(ValueError, match=message), hf.capture(model, **arguments):
+        pass
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_a_model_without_the_interface() -> None:
+    config = tf.XLNetConfig(vocab_size=61, d_model=24, n_layer=1, n_head=3, d_inner=37)
+    model = tf.XLNetModel(config)
+    with (
+        pytest.raises(ValueError, match="XLNetModel computes its attention by itself"),
+        hf.capture(model),
+    ):
+        pass
+    with (
+        pytest.raises(ValueError, match="takes a Transformers model, and got Linear"),
+        hf.capture(torch.nn.Linear(2, 2)),
+    ):
+        pass
+
+
+def test_nothing_run_is_an_error() -> None:
+    with (
+        pytest.raises(ValueError, match="nothing was captured"),
+        hf.capture(systems.build("llama")),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("name", systems.NAMES)
+def test_captures_of_every_system_survive_a_file(name: str, tmp_path: Any) -> None:
+    model = systems.build(name, torch.float32)
+    given = systems.inputs(name, "left", torch.float32)
+    with torch.no_grad(), hf.capture(model, values=True) as found:
+        model(**given)
+    found.save(tmp_path / "cap.safetensors")
+    again = Capture.open(tmp_path / "cap.safetensors")
+    assert repr(again) == repr(found)
+    assert again.source == found.source
+    for one, other in zip(found, again, strict=True):
+        assert repr(one) == repr(other)
+        assert one.mask == other.mask
+        for part in ("query", "key", "value", "bias", "sinks"):
+            mine, theirs = getattr(one, part), getattr(other, part)
+            assert (mine is None) == (theirs is None)
+            if mine is not None:
+                np.testing.assert_array_equal(mine, theirs)
+        np.testing.assert_array_equal(one.health().entropy, other.health().entropy)
