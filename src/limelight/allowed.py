@@ -71,6 +71,26 @@ class Allowed:
             dense = self.dense & other.dense
         return Allowed(self.nq, self.nk, band, spans, dense)
 
+    def crop(self, rows: slice, columns: slice) -> Allowed:
+        """The cells of a rectangle of the matrix, as the whole of a smaller one.
+
+        Band and spans keep their form, so that a part of a long sequence costs what it holds.
+        """
+        (top, bottom, _), (left, right, _) = rows.indices(self.nq), columns.indices(self.nk)
+        nq, nk = max(0, bottom - top), max(0, right - left)
+        band, spans, dense = self.band, self.spans, self.dense
+        if band is not None:
+            low, high = band[0] - (left - top), band[1] - (left - top)
+            inside = low <= 1 - nq and high >= nk - 1  # all cells: no need to look at the band
+            band = None if inside else (max(low, -nq), min(high, nk))
+        if spans is not None:
+            spans = spans if spans.shape[2] == 1 else spans[:, :, top : top + nq]
+            spans = sp.move(spans, left, nk)
+        if dense is not None:
+            dense = dense if dense.shape[2] == 1 else dense[:, :, top : top + nq]
+            dense = dense if dense.shape[3] == 1 else dense[..., left : left + nk]
+        return Allowed(nq, nk, band, spans, dense)
+
     def tile(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> NDArray[np.bool_] | None:
         """Some rows × columns, bool [B|1, H|1, rows, columns]; None where all are allowed."""
         if self.everything:

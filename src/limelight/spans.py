@@ -40,6 +40,11 @@ def intersect(a: Spans, b: Spans, nk: int) -> Spans:
     return _tidy(low.reshape(flat), high.reshape(flat), nk)
 
 
+def move(spans: Spans, by: int, nk: int) -> Spans:
+    """The same keys counted from key `by` on, of which there are nk: what lies outside is cut off."""
+    return _tidy(*(np.clip(spans[..., side] - by, 0, nk) for side in (0, 1)), nk)
+
+
 def union(a: Spans, b: Spans, nk: int) -> Spans:
     return complement(intersect(complement(a, nk), complement(b, nk), nk), nk)
 
