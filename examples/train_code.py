@@ -74,7 +74,7 @@ def main() -> None:
              "held_out": held_out, "curve": curve}  # fmt: skip
     path = save(options.name, model, facts)
     print(
-        f"held-out loss {held_out:.3f} nats a character, {steps} steps, {watch}; saved {path.name}\n"
+        f"held-out loss {held_out:.3f} nats a character, {steps} steps, {watch}: {path.name}\n"
     )
     for start in COMPLETIONS:
         print(f"{start}⟦{complete(model, start)}⟧\n")
