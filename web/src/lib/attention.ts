@@ -47,7 +47,9 @@ export interface Softmax {
   readonly logits: Vector;
   /** The largest logit of a real key; −∞ without keys. */
   readonly max: number;
-  /** e^(logit − top), 0 where not allowed; top is the larger of `max` and the sink. */
+  /** What is taken off before the exponential: the larger of `max` and the sink. */
+  readonly top: number;
+  /** e^(logit − top), 0 where not allowed. */
   readonly powers: Vector;
   /** Their sum, the sink's power included. */
   readonly sum: number;
@@ -124,7 +126,7 @@ export function softmax(
   const mean = powers.reduce((total, p, j) => total + times(p, shifted[j]!), 0);
   const entropy = sum === 0 ? 0 : Math.log(sum) - (mean + times(sinkPower, sinkShift)) / sum;
   const health = judge(max, top + Math.log(sum), atLeastZero(entropy), keys);
-  return { logits, max, powers, sum, weights, sink: sinkPower / whole, health };
+  return { logits, max, top, powers, sum, weights, sink: sinkPower / whole, health };
 }
 
 /** What follows from a row's largest logit, its logsumexp, its entropy and its number of keys. */
@@ -185,11 +187,11 @@ export function cell(
   tokens: readonly [query: string, key: string] = ["", ""],
 ): CellData {
   const { query, key, value, raw, scaled, capped, biased, rows, weights } = done;
-  const { logits, max, sum, powers, health } = rows[row]!;
+  const { logits, max, top, sum, powers } = rows[row]!;
   const allowed = done.allowed[row]![column]!;
   const weight = weights[row]![column]!;
   // Shown relative to the largest real key, also where a sink is larger still.
-  const shift = Math.exp(health.logsumexp - max) / sum;
+  const shift = Math.exp(top - max);
   const payload = value?.[column] ?? null;
   return {
     row,

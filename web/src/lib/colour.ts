@@ -11,15 +11,15 @@ export type Scale = "weight" | "signed";
 type Stops = readonly (readonly [at: number, hex: string])[];
 
 const WARM: Record<Theme, Stops> = {
-  light: [[0, "#fbfaf7"], [0.04, "#fdf3dd"], [0.25, "#fbd98d"], [0.5, "#f3b03a"], [0.75, "#d67a10"], [1, "#8f3f05"]],
+  light: [[0, "#f8f6f1"], [0.04, "#fdf1d6"], [0.25, "#fddf9b"], [0.5, "#fac04c"], [0.75, "#ee981a"], [1, "#cc6200"]],
   dark: [[0, "#191714"], [0.04, "#2a2014"], [0.25, "#5c3a0e"], [0.5, "#a5650f"], [0.75, "#f0a62c"], [1, "#fff1c9"]],
 };
 const COOL: Record<Theme, Stops> = {
-  light: [[0, "#fbfaf7"], [0.25, "#cfe0f0"], [0.5, "#8db5db"], [0.75, "#4d84bb"], [1, "#1d4a7c"]],
+  light: [[0, "#f8f6f1"], [0.25, "#cfe0f0"], [0.5, "#8db5db"], [0.75, "#4d84bb"], [1, "#1d4a7c"]],
   dark: [[0, "#191714"], [0.25, "#1a3247"], [0.5, "#27567f"], [0.75, "#5596d0"], [1, "#cbe5fb"]],
 };
 /** Where no cell is allowed: neither warm nor cool. */
-const HIDDEN: Record<Theme, Rgb> = { light: [232, 229, 222], dark: [13, 12, 11] };
+const HIDDEN: Record<Theme, Rgb> = { light: [226, 222, 213], dark: [11, 10, 9] };
 
 const STEPS = 256;
 const tables = new Map<string, Uint8ClampedArray>();

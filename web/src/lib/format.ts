@@ -46,6 +46,12 @@ export function parseNumber(text: string): number | null {
   return Number.isFinite(value) ? value : null;
 }
 
+/** A token within a sentence: its blanks matter only where there is nothing else. */
+export function word(text: string): string {
+  const plain = text.replace(/^[▁Ġ]/, "").trim();
+  return plain || (text && token(text));
+}
+
 /** A token as a person sees it: the space before a word as a dot, line ends as arrows. */
 export function token(text: string): string {
   return (

@@ -28,7 +28,7 @@ export interface Scene {
 }
 
 const GAP_FROM = 7; // pixels a cell needs before gaps between cells are drawn
-const NUMBER_FROM = 40; // and before its number is written in it
+const NUMBER_FROM = 30; // and before its number is written in it
 const SLANT = -Math.PI / 3.6;
 
 export function draw(canvas: HTMLCanvasElement, tiles: readonly Placed[], scene: Scene): void {
@@ -107,6 +107,8 @@ function numbers(context: CanvasRenderingContext2D, tiles: readonly Placed[], sc
   if (cellWidth(scene) < NUMBER_FROM || cellHeight(scene) < scene.font + 4) return;
   context.textAlign = "center";
   context.textBaseline = "middle";
+  const size = Math.min(scene.font, cellWidth(scene) * 0.34);
+  context.font = context.font.replace(/[\d.]+px/, `${size}px`);
   for (const tile of tiles) {
     if (tile.level !== 0) continue;
     for (let i = Math.max(scene.down[0], tile.rows[0]); i < Math.min(scene.down[1], tile.rows[1]); i++) {

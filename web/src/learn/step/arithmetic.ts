@@ -26,11 +26,14 @@ interface Toy {
   readonly trace: Trace;
 }
 
-const short = (value: number | null): string => (value === null ? "NaN" : number(Number(value.toFixed(4))).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, ""));
+/** Without the noughts at the end. */
+const trim = (text: string): string => text.replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
+const exact = (value: number | null): string => trim(number(value));
+const short = (value: number | null): string => exact(value && Number(value.toFixed(4)));
 const after = (value: number): string => operand(value, short);
 
 function products(a: readonly number[], b: readonly number[], total: number): string[] {
-  return [a.map((x, n) => `${short(x)}·${after(b[n]!)}`).join(" + "), `= ${number(total)}`];
+  return [a.map((x, n) => `${short(x)}·${after(b[n]!)}`).join(" + "), `= ${exact(total)}`];
 }
 
 export function arithmetic(stage: Term, toy: Toy, { table, row, column }: Point): Sum {
@@ -42,7 +45,7 @@ export function arithmetic(stage: Term, toy: Toy, { table, row, column }: Point)
     case "input":
       return {
         what: `How much of a ${FEATURES[column]} is ${from}?`,
-        lines: [number(toy.x[row]![column]!)],
+        lines: [short(toy.x[row]![column]!)],
       };
     case "project": {
       const verb = { query: "seeks", key: "offers", value: "hands over" }[table];
@@ -61,25 +64,25 @@ export function arithmetic(stage: Term, toy: Toy, { table, row, column }: Point)
       return {
         what: `The score of ${from} for ${to}, divided by √${toy.key[0]!.length}`,
         lines: [
-          `${number(raw[row]![column]!)} ÷ ${number(Math.sqrt(toy.key[0]!.length))}`,
-          `= ${number(scaled[row]![column]!)}`,
+          `${exact(raw[row]![column]!)} ÷ ${exact(Math.sqrt(toy.key[0]!.length))}`,
+          `= ${exact(scaled[row]![column]!)}`,
         ],
       };
     case "mask":
       return allowed[row]![column]
-        ? { what: `${from} may look at ${to}: the score stays`, lines: [number(scaled[row]![column]!)] }
+        ? { what: `${from} may look at ${to}: the score stays`, lines: [exact(scaled[row]![column]!)] }
         : { what: `${to} comes after ${from} and is hidden: the score becomes`, lines: ["−∞"] };
     case "normalise": {
       const { powers, sum, max, weights } = rows[row]!;
       if (!allowed[row]![column]) {
-        return { what: `${to} is hidden from ${from}`, lines: ["e^(−∞) = 0", `0 ÷ ${number(sum)}`, "= 0"] };
+        return { what: `${to} is hidden from ${from}`, lines: ["e^(−∞) = 0", `0 ÷ ${exact(sum)}`, "= 0"] };
       }
       return {
-        what: `The share of ${to} in the row of ${from}, whose largest score ${number(max)} is taken off first`,
+        what: `The share of ${to} in the row of ${from}, whose largest score ${exact(max)} is taken off first`,
         lines: [
-          `e^(${number(scaled[row]![column]!)} − ${operand(max)}) = ${number(powers[column]!)}`,
-          `${number(powers[column]!)} ÷ ${number(sum)}`,
-          `= ${number(weights[column]!)}`,
+          `e^(${exact(scaled[row]![column]!)} − ${operand(max, exact)}) = ${exact(powers[column]!)}`,
+          `${exact(powers[column]!)} ÷ ${exact(sum)}`,
+          `= ${exact(weights[column]!)}`,
         ],
       };
     }
