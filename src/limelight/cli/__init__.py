@@ -23,6 +23,13 @@ LazyGroup.table = {
     "studio": Command(
         "Open the studio: learn attention by touching it, then read a real model.", LOOK
     ),
+    "inspect": Command(
+        "Show what a model's heads do on a text or an image: their health and what they look for.",
+        LOOK,
+    ),
+    "report": Command(
+        "Write a capture as one HTML file: health, heads, maps and cells, without a network.", LOOK
+    ),
     "watch": Command("Watch a training run's heads: logits, entropy, saturation and alarms.", LOOK),
     "engines": Command("List the engines, and why one is missing on this machine.", RUN),
 }

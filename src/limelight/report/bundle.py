@@ -49,7 +49,7 @@ class Bundle:
     complete: list[tuple[int, int]] = field(default_factory=list)  # heads whose vectors travel
 
     def to_json(self) -> str:
-        return json.dumps(self.data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+        return _json(self.data)
 
 
 def bundle(
@@ -61,11 +61,13 @@ def bundle(
     title: str | None = None,
     labels: dict[tuple[int, int], list[str]] | None = None,
     progress: Progress | None = None,
+    written: Callable[[str], str] = str,
 ) -> Bundle:
     """`capture` as data of at most `budget` bytes of JSON.
 
     precision  of the vectors: "float16" or "float32"
     labels     known kinds of heads, by (site, head)
+    written    how the JSON will be written, where that makes it longer
     """
     if precision not in PRECISIONS:
         raise ArgumentError(f"precision={precision!r}: choose {' or '.join(PRECISIONS)}")
@@ -84,7 +86,7 @@ def bundle(
         say(len(capture.sites) + done + 1, steps)
     findings = worst_first(capture, tuple(summaries), None if _few(summaries) else SENTENCES)
     data = _base(capture, batch, title, precision, summaries, findings, labels or {})
-    room = budget - _size(data)
+    room = budget - len(written(_json(data)))
     data["maps"], taken = _fit_maps(maps, int(room * MAPS_SHARE))
     if taken > room:
         least = budget + taken - room
@@ -228,4 +230,8 @@ def _cells(one: Site) -> NDArray[np.bool_]:
 
 
 def _size(data: Any) -> int:
-    return len(json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":")))
+    return len(_json(data))
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))

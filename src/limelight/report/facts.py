@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import base64
-import struct
-import zlib
 from dataclasses import fields
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from limelight.capture import Capture, Site
 from limelight.health import Summary
+from limelight.pictures.png import encode
 
 FIGURES = tuple(field.name for field in fields(Summary))
 LONGEST_TEXT = 400
@@ -51,7 +47,7 @@ def facts(capture: Capture, batch: int | None = None) -> dict[str, Any]:
         data[side] = data[side][batch : batch + 1]
     data["picture"] = None
     if capture.image is not None and batch < len(capture.image):
-        encoded = base64.b64encode(png(capture.image[batch])).decode()
+        encoded = base64.b64encode(encode(capture.image[batch])).decode()
         data["picture"] = f"data:image/png;base64,{encoded}"
     return data
 
@@ -75,24 +71,6 @@ def texts(capture: Capture, side: str) -> list[list[str]]:
         return [list(entry) for entry in own]
     site = max(capture.sites, key=lambda site: site.keys)
     return [list(site.labels(side, batch)) for batch in range(site.batch)]
-
-
-def png(pixels: NDArray[np.uint8]) -> bytes:
-    """uint8 [height, width, 3] as a PNG file."""
-    height, width, _ = pixels.shape
-    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        check = struct.pack(">I", zlib.crc32(kind + data))
-        return struct.pack(">I", len(data)) + kind + data + check
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    parts = (
-        chunk(b"IHDR", head),
-        chunk(b"IDAT", zlib.compress(rows.tobytes(), 6)),
-        chunk(b"IEND", b""),
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
 def _text(value: Any) -> str:

@@ -10,48 +10,62 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from limelight.capture import Capture
 from limelight.errors import ArgumentError, FileError
 from limelight.report.bundle import Progress, bundle
+from limelight.report.kinds import kinds
 
 MEGABYTE = 1_000_000
 BUDGET = 10 * MEGABYTE
+TITLE_ROOM = 4096  # for the title, escaped
+
+
+@dataclass(frozen=True)
+class Written:
+    """What went into a report: its bytes, its heads, and how many of them with their vectors."""
+
+    html: str
+    size: int
+    heads: int
+    complete: int
 
 
 def report(
     capture: Capture,
-    path: str | os.PathLike[str] | None = None,
     *,
     budget: int = BUDGET,
     precision: str = "float16",
     batch: int = 0,
     title: str | None = None,
     progress: Progress | None = None,
-) -> str:
-    """The report's HTML, of at most `budget` bytes; written to `path` where one is given.
+) -> Written:
+    """The report as HTML of at most `budget` bytes.
 
     precision  of the vectors that cells are computed from: "float16" or "float32"
     batch      the entry that is shown, where the capture has several
     """
     script, style = built("report.js"), built("report.css")
-    frame = len(_page("", script, style, "").encode())
-    room = budget - frame - 4096
-    if room <= 0:
-        raise ArgumentError(f"budget={budget}: the page alone takes {(frame + 4096) / 1e6:.1f} MB")
-    made = bundle(capture, budget=room, precision=precision, batch=batch, title=title,
-                  labels=kinds(capture, batch), progress=progress)  # fmt: skip
-    html = _page(made.data["title"], script, style, made.to_json())
-    if path is not None:
-        _write(Path(path), html)
-    return html
+    frame = len(_page("", script, style, "").encode()) + TITLE_ROOM
+    if budget <= frame:
+        raise ArgumentError(f"budget={budget:,} bytes: the page alone takes {frame:,}")
+    # In the page every < > & of the data takes six bytes instead of one: see _safe.
+    made = bundle(capture, budget=budget - frame, precision=precision, batch=batch, title=title,
+                  labels=kinds(capture, batch), progress=progress, written=_safe)  # fmt: skip
+    html = _page(made.data["title"], script, style, _safe(made.to_json()))
+    heads = sum(site.heads for site in capture.sites)
+    return Written(html, len(html.encode()), heads, len(made.complete))
 
 
-def kinds(capture: Capture, batch: int = 0) -> dict[tuple[int, int], list[str]]:
-    """The known kinds of heads, by (site, head)."""
-    return {}
+def write_report(capture: Capture, path: str | os.PathLike[str], **how: Any) -> Written:
+    """report() into a file, whole or not at all."""
+    made = report(capture, **how)
+    _write(Path(path), made.html)
+    return made
 
 
 def built(name: str) -> str:
@@ -83,7 +97,7 @@ def _page(title: str, script: str, style: str, data: str) -> str:
         f"<style>{style}</style></head>\n"
         '<body><div id="app"></div>\n'
         "<noscript>This report draws itself: allow the script it holds to see it.</noscript>\n"
-        f'<script type="application/json" id="limelight-data">{_safe(data)}</script>\n'
+        f'<script type="application/json" id="limelight-data">{data}</script>\n'
         f"<script>{script}</script></body></html>\n"
     )
 

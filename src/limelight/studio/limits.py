@@ -22,8 +22,7 @@ class Limits:
     open_captures: int = 4  # kept open; the least recently used is closed
     made_captures: int = 8  # made from a model in this session and kept
     tile_bytes: int = 128 * MIB  # pyramid tiles kept, over all heads
-    quick_threads: int = max(2, os.cpu_count() or 2)
-    heavy_threads: int = 1  # the engines use all cores by themselves
+    threads: int = max(2, os.cpu_count() or 2)  # of each lane but the heavy one
     waiting: int = 512  # requests in line before new ones are told to come back
     connections: int = 256
     sockets: int = 32  # WebSockets at once

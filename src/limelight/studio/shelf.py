@@ -31,6 +31,7 @@ class Book:
         self.origin = origin
         self.capture = capture
         self.health: Cache[Any] = Cache(max(1, len(capture.sites)))
+        self.kinds: Cache[dict[tuple[int, int], list[str]]] = Cache(4)
         self._heads: Cache[Site] = Cache(HEADS_KEPT)
         self._pyramids: Cache[Pyramid] = Cache(PYRAMIDS_KEPT)
         self._tile_bytes = tile_bytes // PYRAMIDS_KEPT
@@ -41,12 +42,17 @@ class Book:
             raise NotFound(f"there is no site {index} in {self.id}: it has {len(sites)}, from 0 on")
         return sites[index]
 
-    def head(self, index: int, head: int, batch: int) -> Site:
-        """One head of one batch entry as a site of its own, its row statistics at hand."""
+    def place(self, index: int, head: int, batch: int) -> Site:
+        """The site, when it has such a head and batch entry."""
         site = self.site(index)
         for name, given, there in (("head", head, site.heads), ("batch entry", batch, site.batch)):
             if not 0 <= given < there:
                 raise NotFound(f"there is no {name} {given} at {site.name}: there are {there}")
+        return site
+
+    def head(self, index: int, head: int, batch: int) -> Site:
+        """One head of one batch entry as a site of its own, its row statistics at hand."""
+        site = self.place(index, head, batch)
 
         def one() -> Site:
             found = site.one(head, batch)

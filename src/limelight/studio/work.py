@@ -1,7 +1,11 @@
 """Work: bounded threads, so that the server answers while it computes.
 
-Two lanes. *quick* is for what costs milliseconds (a tile, a cell, a slider); *heavy* for what may
-take seconds (the health of a long capture, a report, a model run), and does not hold up the other.
+Three lanes, so that what costs little never waits behind what costs much:
+
+    quick   milliseconds: listings, exercises, a single cell
+    look    a map's tiles, rows and lines: milliseconds once a head's row statistics are there
+    heavy   seconds: the health of a long capture, a report, a model's run
+
 A request whose page goes away is taken out of the line, or told to stop at its next step.
 """
 
@@ -11,7 +15,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
 from starlette.types import Receive
@@ -19,7 +23,7 @@ from starlette.types import Receive
 from limelight.studio.limits import Limits
 
 Answer = TypeVar("Answer")
-Lane = Literal["quick", "heavy"]
+Lane = Literal["quick", "look", "heavy"]
 
 
 class Busy(Exception):
@@ -54,10 +58,11 @@ class Work:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._lanes: dict[Lane, ThreadPoolExecutor] = {
-            "quick": ThreadPoolExecutor(limits.quick_threads, "limelight-quick"),
-            "heavy": ThreadPoolExecutor(limits.heavy_threads, "limelight-heavy"),
+            "quick": ThreadPoolExecutor(limits.threads, "limelight-quick"),
+            "look": ThreadPoolExecutor(limits.threads, "limelight-look"),
+            "heavy": ThreadPoolExecutor(1, "limelight-heavy"),  # the engines use all cores
         }
-        self._under_way: set[Cancel] = set()
+        self._under_way: dict[Cancel, asyncio.Future[Any]] = {}
         self._stopped = False
 
     @property
@@ -70,35 +75,37 @@ class Work:
     ) -> Answer:
         """`function(cancel)` in a thread of the lane; Gone when the page hangs up meanwhile.
 
-        The lane's place is given free only when the thread has really ended, so that pages that
-        come and go cannot pile up work.
+        Work that nobody waits for any more still counts until its thread has ended, so that pages
+        that come and go cannot pile it up.
         """
         if self._stopped:
             raise Gone
         if len(self._under_way) >= self._limits.waiting:
             raise Busy
         cancel = Cancel()
-        self._under_way.add(cancel)
         try:
             future = self._lanes[lane].submit(_start, function, cancel)
-        except RuntimeError:
-            self._under_way.discard(cancel)
+        except RuntimeError:  # the lane was closed between the check and here
             raise Gone from None
-        watcher = asyncio.ensure_future(_hang_up(receive, cancel, future))
+        waiting: asyncio.Future[Answer] = asyncio.wrap_future(future)
+        self._under_way[cancel] = waiting
+        # The count goes down when the thread has ended, not when its page has left.
+        future.add_done_callback(lambda _: self._under_way.pop(cancel, None))
+        watcher = asyncio.ensure_future(_hang_up(receive, cancel, waiting))
         try:
-            return await asyncio.wrap_future(future)
+            return await waiting
         except asyncio.CancelledError:
             cancel.set()
             raise Gone from None
         finally:
             watcher.cancel()
-            self._under_way.discard(cancel)
 
     def stop(self) -> None:
         """Tell all work to stop, drop what waits, and take nothing new; returns at once."""
         self._stopped = True
-        for cancel in list(self._under_way):
+        for cancel, waiting in list(self._under_way.items()):
             cancel.set()
+            waiting.cancel()
         for lane in self._lanes.values():
             lane.shutdown(wait=False, cancel_futures=True)
 
@@ -116,8 +123,8 @@ def _start(function: Callable[[Cancel], Answer], cancel: Cancel) -> Answer:
     return function(cancel)
 
 
-async def _hang_up(receive: Receive, cancel: Cancel, future: Future[Any]) -> None:
+async def _hang_up(receive: Receive, cancel: Cancel, waiting: asyncio.Future[Any]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     cancel.set()
-    future.cancel()
+    waiting.cancel()

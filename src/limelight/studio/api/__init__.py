@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from limelight.studio.api import about, captures, heads, learn, models, runs
+from limelight.studio.api import about, captures, exports, heads, kinds, learn, models, runs
 from limelight.studio.endpoint import Endpoint
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *about.ENDPOINTS,
     *captures.ENDPOINTS,
     *heads.ENDPOINTS,
+    *kinds.ENDPOINTS,
+    *exports.ENDPOINTS,
     *models.ENDPOINTS,
     *learn.ENDPOINTS,
     *runs.ENDPOINTS,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from limelight.arrays import jsonable
-from limelight.report.facts import FIGURES, facts, png
+from limelight.pictures.png import encode
+from limelight.report.facts import FIGURES, facts
 from limelight.report.facts import summary as brief
 from limelight.studio.answers import NotFound
 from limelight.studio.api.asked import Index, OfCapture, OfSite
@@ -115,7 +116,7 @@ def image(studio: Studio, asked: OfPicture, _: Cancel) -> Binary:
     held = studio.shelf.book(asked.id).capture
     if held.image is None or not 0 <= asked.batch < len(held.image):
         raise NotFound(f"{asked.id} has no picture {asked.batch}")
-    return Binary(png(held.image[asked.batch]), "image/png")
+    return Binary(encode(held.image[asked.batch]), "image/png")
 
 
 def summary(book: Book) -> CaptureSummary:

@@ -10,6 +10,7 @@ import numpy as np
 from limelight.arrays import jsonable
 from limelight.capture import Site
 from limelight.errors import ArgumentError
+from limelight.report import looks
 from limelight.studio.api.asked import Few, Index, OfHead, Part, Pixels, Pool, part
 from limelight.studio.endpoint import Binary, Endpoint
 from limelight.studio.work import Cancel
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
     from limelight.studio.studio import Studio
 
 READABLE = 256  # tokens whose vectors are sent whole
-WHOLE, STRIP = 4096, 512  # a row up to so long is sent whole, a longer one in so many bins
 SIDE = 256  # bins a side of a pyramid's tile
-LINES = 512  # rows of a line view
 Numbers = list[float | None]
 HERE = "/api/captures/{id}/sites/{site}/heads/{head}"
 
@@ -116,7 +115,8 @@ class OfLines(OfHead, frozen=True, kw_only=True):
 
 
 def head_rows(studio: Studio, asked: OfHead, _: Cancel) -> HeadRows:
-    site = _head(studio, asked)
+    book = studio.shelf.book(asked.id)
+    site = book.place(asked.site, asked.head, asked.batch).one(asked.head, asked.batch)
     if max(site.queries, site.keys) > READABLE:
         raise ArgumentError(
             f"{site.queries:,} × {site.keys:,} tokens: the vectors of a head are sent for up to "
@@ -140,9 +140,10 @@ def head_rows(studio: Studio, asked: OfHead, _: Cancel) -> HeadRows:
 
 
 def cell(studio: Studio, asked: OfCell, _: Cancel) -> CellData:
-    site = _head(studio, asked)
-    found = site.cell(asked.row, asked.column).to_dict()
-    return CellData(**{**found, "head": asked.head, "batch": asked.batch})
+    book = studio.shelf.book(asked.id)
+    site = book.place(asked.site, asked.head, asked.batch)
+    found = site.cell(asked.row, asked.column, head=asked.head, batch=asked.batch)
+    return CellData(**found.to_dict())
 
 
 def tile(studio: Studio, asked: OfTile, cancel: Cancel) -> Binary:
@@ -182,44 +183,14 @@ def _address(
 
 
 def strip(studio: Studio, asked: OfStrip, _: Cancel) -> Strip:
-    site = _head(studio, asked)
-    by_row = asked.side == "row"
-    there, length = (site.queries, site.keys) if by_row else (site.keys, site.queries)
-    if asked.index >= there:
-        raise ArgumentError(f"{asked.side} {asked.index} is outside the {there:,} there are")
-    at = (asked.index, asked.index + 1)
-    bins = length if length <= WHOLE else STRIP
-    if by_row:
-        pooled = site.heatmap((1, bins), "max", rows=at).values.reshape(-1)
-        weights = np.asarray(site.weights(rows=at), np.float64).reshape(-1)
-    else:
-        pooled = site.heatmap((bins, 1), "max", columns=at).values.reshape(-1)
-        weights = np.asarray(site.weights(columns=at), np.float64).reshape(-1)
-    sides = ("query", "key") if by_row else ("key", "query")
-    texts = site.labels(sides[1])
-    best = np.argsort(-np.nan_to_num(weights, nan=-1.0), kind="stable")[: asked.top]
-    return Strip(
-        side=asked.side,
-        index=asked.index,
-        token=site.labels(sides[0])[asked.index],
-        length=length,
-        values=jsonable(pooled.astype(np.float64)),
-        top=[Top(int(i), texts[i], float(weights[i])) for i in best if weights[i] > 0],
-        total=jsonable(weights.sum()),
-    )
+    found = looks.strip(_head(studio, asked), asked.side, asked.index, asked.top)
+    return msgspec.convert(found, Strip)
 
 
 def lines(studio: Studio, asked: OfLines, _: Cancel) -> Lines:
     site = _head(studio, asked)
     start, stop = part(asked.rows, site.queries, "rows")
-    if stop - start > LINES:
-        raise ArgumentError(f"rows={asked.rows}: lines are drawn for up to {LINES} rows at a time")
-    found = site.top(range(start, stop), min(asked.k, site.keys))
-    weights, columns = found.weights, found.columns
-    rows = np.broadcast_to(np.arange(start, stop)[:, None], columns.shape)
-    seen = (weights >= asked.least) & (columns >= 0) & (weights > 0)
-    return Lines(rows=rows[seen].tolist(), columns=columns[seen].tolist(),
-                 weights=jsonable(weights[seen].astype(np.float64)))  # fmt: skip
+    return msgspec.convert(looks.lines(site, start, stop, asked.k, asked.least), Lines)
 
 
 def _head(studio: Studio, asked: OfHead) -> Site:
@@ -230,7 +201,10 @@ ENDPOINTS = (
     Endpoint(f"{HERE}/rows", head_rows, OfHead, HeadRows, "A head's vectors, up to 256 tokens."),
     Endpoint(HERE + "/cells/{row}/{column}", cell, OfCell, CellData, "One weight, computed."),
     Endpoint(f"{HERE}/tile", tile, OfTile, "application/octet-stream",
-             "A rectangle of the weights, pooled: height × width little-endian float32."),
-    Endpoint(f"{HERE}/strip", strip, OfStrip, Strip, "One row or one column of the weights."),
-    Endpoint(f"{HERE}/lines", lines, OfLines, Lines, "The strongest keys of each row."),
+             "A rectangle of the weights, pooled: height × width little-endian float32.",
+             lane="look"),
+    Endpoint(f"{HERE}/strip", strip, OfStrip, Strip, "One row or one column of the weights.",
+             lane="look"),
+    Endpoint(f"{HERE}/lines", lines, OfLines, Lines, "The strongest keys of each row.",
+             lane="look"),
 )  # fmt: skip

@@ -1,0 +1,62 @@
+"""limelight report: a capture as one HTML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from limelight.cli._edge import JsonOption, print_json
+from limelight.errors import ArgumentError
+
+MEGABYTE = 1_000_000
+
+
+def report(
+    capture: Annotated[Path, typer.Argument(help="A capture file (.safetensors).")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write it; beside the capture.")
+    ] = None,
+    budget: Annotated[
+        float, typer.Option(help="The most the file may take, in megabytes.", min=0.1, max=2000)
+    ] = 10.0,
+    precision: Annotated[
+        str, typer.Option(help="Of the vectors that cells are computed from: float16 or float32.")
+    ] = "float16",
+    batch: Annotated[int, typer.Option(help="The entry of the batch that is shown.", min=0)] = 0,
+    title: Annotated[str | None, typer.Option(help="The report's title.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Replace a file that is there.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Write a capture as one HTML file: health, heads, maps and cells, without a network."""
+    from limelight.capture import Capture
+    from limelight.report import write_report
+
+    target = output or capture.with_suffix(".html")
+    if target.exists() and not force:
+        raise ArgumentError(f"{target} is there already: give --force to replace it")
+    held = Capture.open(capture)
+    bars = Progress(
+        TextColumn("looking at the heads"), BarColumn(), MofNCompleteColumn(),
+        console=Console(stderr=True), transient=True, disable=json,
+    )  # fmt: skip
+    with bars:
+        task = bars.add_task("", total=None)
+        made = write_report(
+            held, target, budget=int(budget * MEGABYTE), precision=precision, batch=batch,
+            title=title, progress=lambda done, all_: bars.update(task, completed=done, total=all_),
+        )  # fmt: skip
+    facts = {"file": str(target), "bytes": made.size, "heads": made.heads,
+             "heads_with_vectors": made.complete, "precision": precision}  # fmt: skip
+    if json:
+        print_json(facts)
+        return
+    typer.echo(f"{target}: {made.size / MEGABYTE:.2f} MB, {made.heads} heads, the vectors of "
+               f"{made.complete} of them as {precision}")  # fmt: skip
+    if made.complete < made.heads:
+        typer.echo("A larger --budget keeps more of them.")

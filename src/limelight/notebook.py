@@ -1,0 +1,192 @@
+"""Notebook: traces, heads and captures as widgets that one clicks in (extra `notebook`).
+
+    import limelight.notebook as nb
+    nb.show(trace)               every cell's computation
+    nb.show(site, head=1)        one head's map, at any length
+    nb.show(capture)             all heads by their health, worst first
+
+The view is the studio's own, from the package: nothing is fetched. What the widget holds draws
+without a kernel too; while there is one, maps of any length and every cell come from it. Where
+anywidget is missing the objects show themselves as plain HTML.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+
+from limelight.capture import Capture, Site
+from limelight.errors import ArgumentError, LimelightError
+from limelight.masks import as_mask
+from limelight.report.bundle import bundle
+from limelight.report.kinds import kinds
+from limelight.report.looks import lines, strip
+from limelight.report.page import built
+from limelight.trace import Trace
+
+BUDGET = 4_000_000  # bytes that a widget leaves in the notebook
+MOST_TILE = 1024  # bins a side
+
+Showable = Trace | Site | Capture
+
+
+def show(what: Showable, *, head: int | None = None, batch: int = 0, budget: int = BUDGET) -> Any:
+    """`what` as a widget, or as plain HTML where anywidget is not installed.
+
+    head    of a Site or Trace; None shows all of its heads
+    batch   the entry of the batch that is shown
+    budget  bytes of data kept in the notebook, so that it draws without a kernel
+    """
+    held = as_capture(what, head, batch)
+    if importlib.util.find_spec("anywidget") is None:
+        return Plain(what)
+    return widget(held, 0 if not isinstance(what, Capture) else batch, budget)
+
+
+def mimebundle(what: Showable) -> dict[str, Any] | None:
+    """What a notebook displays for `what`: the widget's own bundle, or None to use its HTML."""
+    if importlib.util.find_spec("anywidget") is None:
+        return None
+    made: Any = show(what)._repr_mimebundle_()
+    data: dict[str, Any] = made[0] if isinstance(made, tuple) else made
+    return data
+
+
+class Plain:
+    """The plain HTML of an object."""
+
+    def __init__(self, what: Showable) -> None:
+        self._what = what
+
+    def _repr_html_(self) -> str:
+        seen: Any = self._what.health() if isinstance(self._what, Site | Capture) else self._what
+        html: str = seen._repr_html_()
+        return html
+
+    def __repr__(self) -> str:
+        return repr(self._what)
+
+
+def as_capture(what: Showable, head: int | None = None, batch: int = 0) -> Capture:
+    """Anything that can be shown, as a capture: the form that the views read."""
+    if isinstance(what, Capture):
+        if head is not None:
+            raise ArgumentError("head=… chooses a head of one site: show(capture[layer], head=…)")
+        return what
+    if isinstance(what, Trace):
+        what = _site(what)
+    if not isinstance(what, Site):
+        raise ArgumentError(f"a {type(what).__name__} cannot be shown: give a Trace, a Site or a "
+                            f"Capture")  # fmt: skip
+    if not 0 <= batch < what.batch:
+        raise ArgumentError(f"batch={batch}: {what.name} has {what.batch} entries")
+    site = _entry(what, batch) if head is None else what.one(head, batch)
+    source = {"title": site.name if head is None else f"{site.name}, head {head}"}
+    return Capture((site,), site.tokens, site.query_tokens, source=source)
+
+
+def widget(capture: Capture, batch: int = 0, budget: int = BUDGET) -> Any:
+    """The widget of a capture; needs anywidget."""
+    import anywidget
+    import traitlets
+
+    made = bundle(capture, budget=budget, precision="float32", batch=batch,
+                  labels=kinds(capture, batch))  # fmt: skip
+
+    class View(anywidget.AnyWidget):
+        """Draws a capture; asks the kernel for tiles and cells."""
+
+        _esm = built("widget.js")
+        data = traitlets.Unicode(made.to_json()).tag(sync=True)
+        style_sheet = traitlets.Unicode(built("widget.css")).tag(sync=True)
+
+    view = View()
+    view.on_msg(lambda _, asked, __: _reply(view, capture, batch, asked))
+    return view
+
+
+def answer(capture: Capture, batch: int, asked: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+    """What the view asked for: JSON, and arrays beside it."""
+    number = _whole(asked, "site")
+    if not 0 <= number < len(capture.sites):
+        raise ArgumentError(f"there is no site {number}: there are {len(capture.sites)}")
+    site = capture.sites[number]
+    one = site.one(_whole(asked, "head"), min(batch, site.batch - 1))
+    match asked.get("ask"):
+        case "tile":
+            shape = (_whole(asked, "height"), _whole(asked, "width"))
+            if max(shape) > MOST_TILE:
+                raise ArgumentError(f"a tile of {shape}: each side is at most {MOST_TILE}")
+            rows, columns = (tuple(_list(asked, name)) for name in ("rows", "columns"))
+            pool = "mean" if asked.get("pool") == "mean" else "max"
+            values = one.heatmap(shape, pool, rows, columns).values
+            return {}, [np.ascontiguousarray(values, "<f4").tobytes()]
+        case "cell":
+            return one.cell(_whole(asked, "row"), _whole(asked, "column")).to_dict(), []
+        case "strip":
+            side = "column" if asked.get("side") == "column" else "row"
+            return strip(one, side, _whole(asked, "index")), []
+        case "lines":
+            start, stop = _list(asked, "rows")
+            return lines(one, start, stop, _whole(asked, "k")), []
+    raise ArgumentError(f"the view asked for {asked.get('ask')!r}, which is not known")
+
+
+def _reply(view: Any, capture: Capture, batch: int, asked: Any) -> None:
+    if not isinstance(asked, dict) or "id" not in asked:
+        return
+    try:
+        found, arrays = answer(capture, batch, asked)
+        view.send({"id": asked["id"], "found": found}, arrays)
+    except LimelightError as error:
+        view.send({"id": asked["id"], "error": str(error)})
+
+
+def _whole(asked: dict[str, Any], name: str) -> int:
+    number = asked.get(name)
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise ArgumentError(f"{name}={number!r}: a whole number from 0 on is needed")
+    return number
+
+
+def _list(asked: dict[str, Any], name: str) -> list[int]:
+    pair = asked.get(name)
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise ArgumentError(f"{name}={pair!r}: a pair of whole numbers is needed")
+    return [_whole({name: number}, name) for number in pair]
+
+
+def _site(trace: Trace) -> Site:
+    """A trace's attention as a site."""
+    call = trace.call
+    names = trace.tokens or ((), ())
+    allowed = call.allowed.tile(np.arange(call.queries), np.arange(call.keys))
+    value = np.asarray(call.value) if call.value_size else None
+    return Site(
+        "trace", 0, np.asarray(call.query), np.asarray(call.key), value, scale=call.scale,
+        softcap=call.softcap, sinks=call.sinks, bias=call.bias,
+        mask=None if allowed is None else as_mask(allowed),
+        tokens=(tuple(names[1]),) * call.batch if names[1] else (),
+        query_tokens=(tuple(names[0]),) * call.batch if names[0] else (),
+    )  # fmt: skip
+
+
+def _entry(site: Site, batch: int) -> Site:
+    """All heads of one batch entry."""
+    if site.batch == 1:
+        return site
+    from dataclasses import replace
+
+    entry = slice(batch, batch + 1)
+
+    def part(array: Any) -> Any:
+        return array if array is None or array.shape[0] == 1 else array[entry]
+
+    allowed = site.call.allowed.tile(np.arange(site.queries), np.arange(site.keys))
+    return replace(
+        site, query=site.query[entry], key=site.key[entry], value=part(site.value),
+        bias=part(site.bias), mask=None if allowed is None else as_mask(part(allowed)), rows=None,
+        tokens=site.tokens[entry], query_tokens=site.query_tokens[entry],
+    )  # fmt: skip

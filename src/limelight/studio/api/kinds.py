@@ -1,0 +1,32 @@
+"""/api/captures/{id}/kinds: heads that are known to be of some kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from limelight.report.kinds import kinds
+from limelight.studio.api.asked import Index, OfCapture
+from limelight.studio.endpoint import Endpoint
+from limelight.studio.work import Cancel
+
+if TYPE_CHECKING:
+    from limelight.studio.studio import Studio
+
+
+class OfKinds(OfCapture, frozen=True, kw_only=True):
+    batch: Index = 0
+
+
+def capture_kinds(studio: Studio, asked: OfKinds, cancel: Cancel) -> dict[str, list[str]]:
+    """site.head to its kinds; heads of no known kind are left out."""
+    book = studio.shelf.book(asked.id)
+    found = book.kinds.get(
+        asked.batch, lambda: kinds(book.capture, asked.batch, lambda _, __: cancel.check())
+    )
+    return {f"{site}.{head}": names for (site, head), names in found.items()}
+
+
+ENDPOINTS = (
+    Endpoint("/api/captures/{id}/kinds", capture_kinds, OfKinds, dict[str, list[str]],
+             "Heads of known kinds, by site and head.", lane="heavy"),
+)  # fmt: skip

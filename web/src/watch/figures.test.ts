@@ -1,0 +1,41 @@
+import { describe, expect, it } from "vitest";
+import type { RunInfo, RunView } from "./api";
+import { ends, headsOf, runFigure, stretches } from "./figures";
+
+const event = (kind: "raised" | "cleared", step: number, head: number): RunInfo["events"][number] => ({
+  event: kind, step, alarm: "one_hot", site: "b", head, figure: "saturated", value: 1, bound: 0.9,
+});
+
+const run: RunInfo = {
+  id: "r", model: "GPT", started: null, every: 10, records: 5, first_step: 0, last_step: 40, ended: null,
+  restarts: [], heads: 5, bounds: [],
+  sites: [{ name: "a", layer: 0, heads: 2, first: 0 }, { name: "b", layer: 1, heads: 3, first: 2 }],
+  events: [event("raised", 10, 1), event("cleared", 20, 1), event("raised", 30, 2)],
+};
+const view: RunView = {
+  figure: "saturated", records: 5, steps: [0, 10, 20, 30, 40], last_steps: [9, 19, 29, 39, 49],
+  values: [[0, 1, null, 0, 0]], loss: [], lr: [],
+};
+
+describe("a run", () => {
+  it("lists its heads in order", () => {
+    expect(headsOf(run).map(({ index, head }) => [index, head])).toEqual([[0, 0], [1, 1], [2, 0], [3, 1], [4, 2]]);
+  });
+
+  it("finds the stretches in which alarms were on", () => {
+    expect(stretches(run, view)).toEqual([
+      { index: 3, alarm: "one_hot", from: 1, to: 3, on: false },
+      { index: 4, alarm: "one_hot", from: 3, to: 5, on: true },
+    ]);
+  });
+
+  it("ends alarms where training began anew", () => {
+    const again = { ...run, restarts: [20], events: [event("raised", 10, 1), event("raised", 30, 2)] };
+    expect(stretches(again, view)[0]).toEqual({ index: 3, alarm: "one_hot", from: 1, to: 3, on: false });
+  });
+
+  it("lights what is of concern", () => {
+    expect(ends(runFigure("spread"), view)).toEqual([1, 0]);
+    expect(ends(runFigure("max_logit"), { ...view, values: [[3, null, 80]] })).toEqual([0, 80]);
+  });
+});
