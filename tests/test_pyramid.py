@@ -64,7 +64,7 @@ def test_every_level_is_the_dense_weights_pooled(name: str, kind: str, engine: s
             got = whole(tiles, level)
             assert got.shape == tiles.shape(level)
             exact, near = (pool_up(x, allowed, level, kind) for x in (cells, rough))
-            assert_as_good(got, exact, near, f"{name} {kind} level {level}")
+            assert_as_good(here.call, got, exact, near, f"{name} {kind} level {level}")
 
 
 @pytest.mark.parametrize("engine", HERE)

@@ -234,6 +234,9 @@ def weights_of(
         )
     call, chosen = _on_engine(call, engine)
     statistics = _statistics(call, chosen, int(at.min()), int(at.max()) + 1, logsumexp)
+    region = regions.contiguous(at) and regions.contiguous(across)
+    if region and not hasattr(chosen.module, "block") and hasattr(chosen.module, "pool"):
+        return _single_bins(call, chosen, statistics, at, across)
     return _array(_kernel(chosen, call, "block")(call, statistics, at, across))
 
 
@@ -360,6 +363,16 @@ def _statistics(call: Call, engine: Engine, start: int, stop: int, given: Array 
     whole = np.full((call.batch, call.query_heads, call.queries), np.nan, found.dtype)
     whole[:, :, start:stop] = found
     return whole
+
+
+def _single_bins(
+    call: Call, engine: Engine, statistics: Array, rows: Array, columns: Array
+) -> Array:
+    """A block as a picture whose bins are single cells; those not allowed weigh nothing."""
+    edges = [np.append(at, at[-1] + 1) for at in (rows, columns)]
+    values = _array(engine.module.pool(call, statistics, *edges, "max"))
+    values[np.broadcast_to(regions.count(call, *edges) == 0, values.shape)] = 0.0
+    return values
 
 
 def _check_logsumexp(call: Call, logsumexp: Any) -> Array | None:

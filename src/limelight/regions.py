@@ -83,6 +83,11 @@ def indices(which: Any, n: int, name: str, of: str) -> Index:
     return np.where(chosen < 0, chosen + n, chosen).astype(np.int64)
 
 
+def contiguous(numbers: Index) -> bool:
+    """Whether they rise by one, so that they are a region."""
+    return bool((np.diff(numbers) == 1).all())
+
+
 def picture(shape: Any) -> tuple[int, int]:
     """The size of a picture in bins, checked."""
     try:

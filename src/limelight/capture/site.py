@@ -180,8 +180,8 @@ class Site:
             self._valued, row, column, head=head, batch=batch,
             max_logit=None if known is None else float(known.max_logit[at]),
             logsumexp=None if known is None else float(known.logsumexp[at]),
-            query_token=self.labels("query", batch)[row],
-            key_token=self.labels("key", batch)[column],
+            query_token=self.query_tokens[batch][row] if self.query_tokens else str(row),
+            key_token=self.tokens[batch][column] if self.tokens else str(column),
         )  # fmt: skip
 
     def weights(

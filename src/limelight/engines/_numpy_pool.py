@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from limelight.allowed import CHUNK
 from limelight.call import Call
-from limelight.regions import count, one_head
+from limelight.regions import contiguous, count, one_head
 
 ROWS, COLUMNS = 256, 1024
 PAIRS = 1 << 15  # single cells gathered together
@@ -64,7 +64,7 @@ def block(call: Call, logsumexp: Array, rows: Array, columns: Array) -> Array:
     with np.errstate(all="ignore"):
         for b, h in np.ndindex(cells.shape[:2]):
             own, shift = one_head(call, h, b), _shift(logsumexp[b, h])
-            if _contiguous(rows) and _contiguous(columns):
+            if contiguous(rows) and contiguous(columns):
                 cells[b, h] = 0.0
                 region = (int(rows[0]), int(rows[-1]) + 1), (int(columns[0]), int(columns[-1]) + 1)
                 for tile in _tiles(own, *region):
@@ -160,10 +160,6 @@ def _weights(logits: Array, shift: Array) -> Array:
     np.exp(power, out=power)
     np.minimum(power, 1.0, out=power)
     return power
-
-
-def _contiguous(numbers: Array) -> bool:
-    return bool((np.diff(numbers) == 1).all())
 
 
 def _chosen(call: Call, rows: Array, columns: Array) -> Array:

@@ -16,15 +16,19 @@ Array = NDArray[Any]
 def pool(call: Call, logsumexp: Array, row_edges: Array, column_edges: Array, kind: str) -> Array:
     """The maximum or mean of each bin's allowed weights, NaN where it has none: [B, Hq, P, Q]."""
     done = reference.steps(call)
-    shape = call.batch, call.query_heads, len(row_edges) - 1, len(column_edges) - 1
-    pooled = np.full(shape, np.nan, np.float32)
-    for at in np.ndindex(shape):
-        rows, columns = (slice(edges[n], edges[n + 1])
-                         for edges, n in zip((row_edges, column_edges), at[2:], strict=True))
-        cells = done.weights[at[:2]][rows, columns][done.allowed[at[:2]][rows, columns]]
-        if cells.size:
-            pooled[at] = cells.max() if kind == "max" else cells.mean()
-    return pooled
+    cells = done.allowed[:, :, row_edges[0] : row_edges[-1], column_edges[0] : column_edges[-1]]
+    weights = done.weights[:, :, row_edges[0] : row_edges[-1], column_edges[0] : column_edges[-1]]
+
+    def bins(how: np.ufunc, table: Array) -> Array:
+        across = how.reduceat(table, column_edges[:-1] - column_edges[0], axis=3)
+        return np.asarray(how.reduceat(across, row_edges[:-1] - row_edges[0], axis=2))
+
+    count = bins(np.add, cells.astype(np.int64))
+    if kind == "max":
+        pooled = bins(np.maximum, np.where(cells, weights, -np.inf))
+    else:
+        pooled = bins(np.add, np.where(cells, weights, 0.0)) / np.maximum(count, 1)
+    return np.asarray(np.where(count == 0, np.nan, pooled), np.float32)
 
 
 def received(call: Call, logsumexp: Array) -> Array:
