@@ -92,7 +92,7 @@ def health(records: list[dict[str, Any]]) -> dict[str, list[float]]:
         heads = [figure for site in record["sites"] for figure in site[name]]
         return round(sum(heads) / len(heads), 4)
 
-    return {"entropy": [mean(r, "spread") for r in records],
+    return {"spread": [mean(r, "spread") for r in records],
             "saturated": [mean(r, "saturated") for r in records]}  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def main() -> None:
     runs = []
     for i, (setting, scale, d_k) in enumerate(settings):
         mine = done[i * seeds : (i + 1) * seeds]
-        names = ("loss", "score_gradient", "entropy", "saturated", "held_out")
+        names = ("loss", "score_gradient", "spread", "saturated", "held_out")
         runs.append({"setting": setting, "scale": scale, "d_k": d_k, "steps": mine[0]["steps"],
                      **{name: [one[name] for one in mine] for name in names}})  # fmt: skip
     facts = {"steps": steps, "seeds": seeds, "width": WIDTH, "heads": HEADS, "layers": LAYERS,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-FIGURES = ("loss", "score_gradient", "entropy", "saturated")
+FIGURES = ("loss", "score_gradient", "spread", "saturated")
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class Runs:
     steps: NDArray[np.int64]
     loss: NDArray[np.float64]  # nats a character, on what is learned from
     score_gradient: NDArray[np.float64]  # norm of the loss's gradient by W_Q and W_K
-    entropy: NDArray[np.float64]  # mean over rows, as a share of the largest possible
+    spread: NDArray[np.float64]  # entropy as a share of the largest possible, mean over rows
     saturated: NDArray[np.float64]  # share of rows
     held_out: NDArray[np.float64]  # [seeds], nats a character at the end
 
