@@ -3,6 +3,7 @@
     attention, inspect                 the operation on tensors, as limelight.attention and .inspect
     scaled_dot_product_attention       the same with the arguments of torch's function of that name
     SelfAttention                      a module with learned projections and a cache
+    capture                            a context: what a model's heads look at, as a Capture
     Monitor                            records the health of every head while a model trains
     context_parallel, shard, unshard   one sequence over the ranks of a process group
 
@@ -20,6 +21,7 @@ _HOMES = {
     "scaled_dot_product_attention": "functional",
     "SelfAttention": "modules",
     "Cache": "modules",
+    "capture": "recording",
     "Monitor": "monitor",
     "Alarm": "alarms",
     "context_parallel": "parallel",
