@@ -32,21 +32,35 @@ observers: list[Observer] = []
 
 
 def forward(call: Call, engine: str, *, health: bool, site: str = "") -> State:
-    """One pass on the engine asked for. Observers get its health, also where the caller did not ask.
+    """One pass on the engine asked for. Observers get its health, also where the caller did not ask."""
+    seen = watched()
+    state = compute(call, engine, health=health or seen)
+    if seen:
+        report(site, call, state)
+    return state
+
+
+def watched() -> bool:
+    """Whether someone wants the health of this pass.
 
     A pass inside a backward pass is the second run of a checkpointed part: it is not observed, so
     that each row counts once.
     """
-    watched = bool(observers) and torch._C._current_graph_task_id() == -1
+    return bool(observers) and torch._C._current_graph_task_id() == -1
+
+
+def report(site: str, call: Call, state: State) -> None:
+    for observer in tuple(observers):
+        observer.observe(site, call, state)
+
+
+def compute(call: Call, engine: str, *, health: bool) -> State:
+    """One pass on the engine asked for, unobserved."""
     row = pick(call, engine)
     if row.takes_tensors:
-        state: State = row.module.forward(call, health=health or watched)
-    else:
-        state = _tensors(row.module.forward(_arrays(call), health=health or watched), call)
-    if watched:
-        for observer in observers:
-            observer.observe(site, call, state)
-    return state
+        state: State = row.module.forward(call, health=health)
+        return state
+    return _tensors(row.module.forward(_arrays(call), health=health), call)
 
 
 def backward(call: Call, engine: str, state: State, grad_output: Tensor) -> Gradients:

@@ -1,4 +1,4 @@
-"""capture(): what limelight's own modules attend to, as a Capture that needs no torch to look at."""
+"""capture(): what limelight's own modules attend to, as a Capture; no torch to look at it."""
 
 from __future__ import annotations
 

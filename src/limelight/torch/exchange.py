@@ -1,0 +1,109 @@
+"""Keys and values on their way between ranks: point to point around a ring, or gathered.
+
+Each rank sends to the next and receives from the one before, while it computes with what it has.
+A wait that fails names the rank that was waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from limelight.torch.sharding import RankError
+
+
+@dataclass(frozen=True)
+class Ring:
+    """This rank's place among the ranks of a group."""
+
+    group: Any
+    rank: int
+    ranks: int
+
+    @classmethod
+    def of(cls, group: Any) -> Ring:
+        return cls(group, dist.get_rank(group), dist.get_world_size(group))
+
+    def origin(self, hop: int) -> int:
+        """Whose keys are here after so many hops."""
+        return (self.rank - hop) % self.ranks
+
+    def start(self, sent: Tensor, received: Tensor, hops: int = 1) -> Pending:
+        """Send to the rank `hops` further on and receive from the one as far back."""
+        to, source = (self.rank + hops) % self.ranks, (self.rank - hops) % self.ranks
+        ops = []
+        if sent.numel():
+            ops.append(dist.P2POp(dist.isend, sent, group=self.group, group_peer=to))
+        if received.numel():
+            ops.append(dist.P2POp(dist.irecv, received, group=self.group, group_peer=source))
+        with _named(f"could not reach rank {to} or rank {source}", self):
+            works = dist.batch_isend_irecv(ops) if ops else []
+        return Pending(self, works, sent, received, source)
+
+
+@dataclass(frozen=True)
+class Pending:
+    """An exchange under way. It keeps what is being sent alive."""
+
+    ring: Ring
+    works: Sequence[Any]
+    sent: Tensor
+    received: Tensor
+    source: int
+
+    def wait(self) -> Tensor:
+        """What was received, when it is there."""
+        with _named(f"got nothing from rank {self.source}", self.ring):
+            for work in self.works:
+                work.wait()
+        return self.received
+
+
+def gather(ring: Ring, local: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """Every rank's flat tensor, of the given sizes."""
+    most = max(sizes)
+    padded = local if local.numel() == most else torch.cat([local, local.new_zeros(most - local.numel())])
+    whole = [padded.new_empty(most) for _ in sizes]
+    with _named("could not gather the keys and values of all ranks", ring):
+        dist.all_gather(whole, padded, group=ring.group)
+    return [part[:size] for part, size in zip(whole, sizes, strict=True)]
+
+
+def reduce(ring: Ring, parts: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
+    """The sum over ranks of the part that is this rank's; part r of every rank goes to rank r."""
+    most = max(sizes)
+    rows = torch.zeros((ring.ranks, most), dtype=parts[0].dtype, device=parts[0].device)
+    for row, part in zip(rows, parts, strict=True):
+        row[: part.numel()] = part
+    own = rows.new_empty(most)
+    with _named("could not sum the gradients of all ranks", ring):
+        _reduce_scatter(own, rows.view(-1), group=ring.group)
+    return own[: sizes[ring.rank]]
+
+
+# Renamed in torch 2.13
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+class _named:
+    """Turns a failure of communication into an error that says who waited for whom."""
+
+    def __init__(self, what: str, ring: Ring) -> None:
+        self.what, self.ring = what, ring
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, where: Any) -> None:
+        if isinstance(error, RuntimeError) and not isinstance(error, RankError):
+            raise RankError(
+                f"rank {self.ring.rank} of {self.ring.ranks} {self.what} within the group's "
+                f"timeout: that rank has died, lags, or took another path through the program. "
+                f"Restart the group (torchrun does with --max-restarts); a longer timeout goes to "
+                f"init_process_group(timeout=…). torch says: {str(error).splitlines()[0]}"
+            ) from error

@@ -1,0 +1,202 @@
+"""Attention over a sequence that is cut across ranks: context parallelism.
+
+Every rank holds some of the queries and the same positions' keys and values. Keys and values go
+around (or are gathered), each rank attends to the parts as they come, and the partial results
+merge exactly: output, logsumexp, maximum and entropy (limelight.merge). In the backward pass they
+go around again, followed by the sums of their gradients, which end up where the keys are at home.
+
+No rank holds all keys or values, except with exchange="gather".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from limelight.allowed import Allowed
+from limelight.attention import Inspection
+from limelight.call import Call, prepare
+from limelight.errors import ArgumentError, DtypeError, LimelightError, ShapeError
+from limelight.health import Health
+from limelight.masks import as_mask
+from limelight.torch import operators, ring
+from limelight.torch.exchange import Ring
+from limelight.torch.sharding import LAYOUTS, Layout, RankError, check_sizes, resolve
+
+EXCHANGES = ("auto", "ring", "gather")
+GATHER_BELOW = 1 << 25  # bytes of all keys and values: small enough to hold, and one message each
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+@torch.compiler.disable
+def context_parallel(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    group: Any = None,
+    mesh: Any = None,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    engine: str = "auto",
+    layout: str = "zigzag",
+    exchange: str = "auto",
+) -> Tensor:
+    """limelight.attention over one sequence whose positions lie on the ranks of a group.
+
+    Shapes on each rank: query [B, Hq, nq, D], key [B, Hk, nk, D], value [B, Hk, nk, Dv], with nq
+    and nk this rank's share of the lengths under `layout` (cut with `shard`). Returns the rank's
+    rows of the output; gradients are those of the whole.
+
+    group, mesh   a process group, or one dimension of a DeviceMesh; neither: all ranks
+    mask          speaks of the whole sequence: mask objects, or booleans [.., queries, keys]
+    bias          this rank's rows against all keys in order: [B|1, Hq|1, nq|1, keys|1]
+    sinks         [Hq], the same on every rank; their gradient is this rank's share of the sum
+    layout        "zigzag" balances a causal mask; "contiguous" suits windows
+    exchange      "ring" sends keys and values around while computing, "gather" collects them
+                  first; "auto" gathers what is small
+    """
+    cp = ContextParallel(resolve(group, mesh), layout, exchange, engine)
+    same = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
+    return cp.attention(query, key, value, **same)
+
+
+@dataclass(frozen=True)
+class ContextParallel:
+    """A group of ranks that share sequences, and how they do it."""
+
+    group: Any = None
+    layout: str = "zigzag"
+    exchange: str = "auto"
+    engine: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.layout not in LAYOUTS:
+            Layout(1, self.layout)
+        if self.exchange not in EXCHANGES:
+            raise ArgumentError(f"exchange={self.exchange!r}: choose {', '.join(EXCHANGES)}")
+        if self.engine == "reference":
+            raise ArgumentError("engine='reference' knows whole matrices only, not parts that are "
+                                "merged: choose auto, or numpy for float64")
+
+    def attention(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+        """The output rows of this rank; options as in `context_parallel`."""
+        work, tensors = self._plan(query, key, value, health=False, **options)
+        output: Tensor = ring.Parallel.apply(work, *tensors)[0]
+        return output
+
+    def inspect(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Inspection:
+        """Output and health of this rank's rows, as one device would have them."""
+        work, tensors = self._plan(query, key, value, health=True, **options)
+        output, logsumexp, max_logit, entropy = ring.Parallel.apply(work, *tensors)
+        counts = [operators.count(call) for call in work.row_calls(tensors[0], tensors[3])]
+        keys = torch.cat([x.expand(*output.shape[:2], -1) for x in counts], 2)
+        measured = (max_logit, logsumexp, entropy, keys)
+        return Inspection(output, Health(*(x.detach() for x in measured)))
+
+    def _plan(
+        self, query: Tensor, key: Tensor, value: Tensor, *, health: bool, mask: Any = None,
+        bias: Any = None, scale: float | None = None, softcap: float | None = None,
+        sinks: Any = None, site: str = "",
+    ) -> tuple[ring.Work, tuple[Any, ...]]:  # fmt: skip
+        place = Ring.of(resolve(self.group, None))
+        layout = Layout(place.ranks, self.layout)
+        nq, nk = _agree(place, layout, query, key, value)
+        call = prepare(query, key, value, scale=scale, softcap=softcap, sinks=sinks)
+        allowed = Allowed(nq, nk)
+        if mask is not None:
+            allowed = as_mask(mask).allowed(nq, nk).flatten((call.batch,), call.query_heads)
+            if allowed.dense is not None:
+                dense = torch.as_tensor(allowed.dense, device=query.device)
+                allowed = replace(allowed, dense=dense)
+        bias = None if bias is None else _check_bias(bias, call, nk)
+        gathered = nk * call.key_heads * call.batch * (call.head_size + call.value_size)
+        gathers = self.exchange == "gather" or (
+            self.exchange == "auto" and gathered * query.element_size() <= GATHER_BELOW
+        )
+        work = ring.Work(place, layout, allowed, call.scale, call.softcap, self.engine, health,
+                         gathers, site)  # fmt: skip
+        return work, (call.query, call.key, call.value, bias, call.sinks)
+
+
+def _agree(
+    place: Ring, layout: Layout, query: Tensor, key: Tensor, value: Tensor
+) -> tuple[int, int]:
+    """All ranks compare notes, so that all of them raise the same error; returns the lengths."""
+    wrong = _wrong(query, key, value)
+    facts = [-1] * 13
+    if wrong is None:
+        facts = [*query.shape, *key.shape, value.shape[1], value.shape[2], value.shape[3],
+                 DTYPES.index(query.dtype), LAYOUTS.index(layout.name)]  # fmt: skip
+    mine = torch.tensor(facts, dtype=torch.int64, device=query.device)
+    table = [torch.empty_like(mine) for _ in range(place.ranks)]
+    try:
+        dist.all_gather(table, mine, group=place.group)
+    except RuntimeError as error:
+        raise RankError(
+            f"rank {place.rank} of {place.ranks} could not compare shapes with the others within "
+            f"the group's timeout: a rank has died, lags, or does not take part. torch says: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    if wrong is not None:
+        raise wrong
+    rows = [row.tolist() for row in table]
+    refused = [str(rank) for rank, row in enumerate(rows) if row[0] < 0]
+    if refused:
+        raise RankError(f"rank {', '.join(refused)} could not start: its own error says why")
+    lengths = (2, 6, 9)
+    for rank, row in enumerate(rows):
+        if [x for i, x in enumerate(row) if i not in lengths] != [
+            x for i, x in enumerate(rows[0]) if i not in lengths
+        ]:
+            raise ShapeError(
+                f"the shards do not fit together: rank 0 has {_describe(rows[0])}, and rank {rank} "
+                f"has {_describe(row)}; all but the lengths must be equal"
+            )
+        if row[6] != row[9]:
+            raise ShapeError(f"rank {rank} has {row[6]} keys but {row[9]} values")
+    check_sizes(tuple(row[2] for row in rows), layout, "queries")
+    check_sizes(tuple(row[6] for row in rows), layout, "keys")
+    return sum(row[2] for row in rows), sum(row[6] for row in rows)
+
+
+def _wrong(query: Tensor, key: Tensor, value: Tensor) -> LimelightError | None:
+    """What this rank would refuse on its own; the others are told before it raises."""
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if tensor.ndim != 4:
+            return ShapeError(f"{name} has shape {tuple(tensor.shape)}: context_parallel takes four "
+                              f"axes, [batch, heads, positions of this rank, size]")
+        if tensor.dtype not in DTYPES or tensor.dtype != query.dtype:
+            return DtypeError(f"{name} has dtype {tensor.dtype} and query {query.dtype}: all three "
+                              f"need one float type")
+    try:
+        prepare(query, key, value)
+    except LimelightError as error:
+        return error
+    return None
+
+
+def _describe(row: list[int]) -> str:
+    query, key = row[:4], row[4:8]
+    return (f"query {tuple(query)}, key {tuple(key)}, values of size {row[10]}, "
+            f"{str(DTYPES[row[11]]).removeprefix('torch.')}, {LAYOUTS[row[12]]} layout")
+
+
+def _check_bias(bias: Tensor, call: Call, nk: int) -> Tensor:
+    bias = bias.reshape((1,) * (4 - bias.ndim) + tuple(bias.shape))
+    sizes = (call.batch, call.query_heads, call.queries, nk)
+    if bias.ndim != 4 or any(n not in (1, size) for n, size in zip(bias.shape, sizes, strict=True)):
+        raise ShapeError(
+            f"the bias has shape {tuple(bias.shape)}: a rank gives the rows of its own "
+            f"{call.queries} queries against all {nk} keys, [{call.batch}|1, {call.query_heads}|1, "
+            f"{call.queries}|1, {nk}|1]"
+        )
+    return bias
+
