@@ -1,0 +1,277 @@
+"""Launching the portable kernels: forward, decode, backward, pictures of the weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from limelight.call import Call
+from limelight.engines.gpu import launch
+from limelight.reference import Gradients, State
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A tile of `rows` × `keys` cells, and how Triton runs it."""
+
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+
+
+def blocks_for(call: Call) -> Blocks:
+    """Forward tiles that fit the shared memory of small GPUs."""
+    if launch.INTERPRETED:
+        return Blocks(32, 32, 4, 1)
+    size = launch.power_of_two(max(call.head_size, call.value_size))
+    wide = call.dtype == "float32"
+    if size <= 64:
+        return Blocks(64, 32, 4, 2) if wide else Blocks(128, 64, 4, 3)
+    if size <= 128:
+        return Blocks(32, 32, 4, 2) if wide else Blocks(128, 64, 8, 2)
+    if size <= 256:
+        return Blocks(32, 16, 4, 1) if wide else Blocks(64, 32, 4, 2)
+    return Blocks(16, 16, 4, 1) if wide else Blocks(32, 16, 4, 1)
+
+
+def backward_blocks_for(call: Call) -> Blocks:
+    if launch.INTERPRETED:
+        return Blocks(32, 32, 4, 1)
+    size = launch.power_of_two(max(call.head_size, call.value_size))
+    if call.dtype == "float32":
+        return Blocks(32, 32, 4, 1) if size <= 64 else Blocks(16, 16, 4, 1)
+    if size <= 64:
+        return Blocks(64, 64, 4, 2)
+    if size <= 128:
+        return Blocks(64, 64, 8, 2)
+    return Blocks(32, 32, 4, 1) if size <= 256 else Blocks(16, 16, 4, 1)
+
+
+def inputs(call: Call) -> tuple[Any, Any, Any]:
+    return launch.plain(call.query), launch.plain(call.key), launch.plain(call.value)
+
+
+def forward(call: Call, health: bool) -> State:
+    """Attention by one program a tile of rows."""
+    from limelight.engines.gpu import forward as kernels
+
+    tile = blocks_for(call)
+    if call.queries * call.group <= 64 and call.keys > 2 * tile.keys:
+        return decode(call, health)
+    state = launch.empty_state(call, health)
+    where, band, spans = launch.where_of(call)
+    grid = (-(-call.queries // tile.rows), call.batch * call.query_heads, 1)
+    kernels.forward_kernel[grid](
+        *inputs(call), where, launch.form_of(call), call.sinks, *launch.result_of(state),
+        launch.sizes_of(call), call.keys, tile.rows, tile.keys,
+        launch.power_of_two(call.head_size), launch.power_of_two(call.value_size), False, health,
+        band, spans, call.sinks is not None, launch.precision_of(call),
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return state
+
+
+@cache
+def processors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 2
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def decode(call: Call, health: bool, step: int | None = None, waves: int = 4, warps: int = 4,
+           stages: int = 3) -> State:  # fmt: skip
+    """Few queries against many keys: rows packed over the heads of a group, keys in parts."""
+    from limelight.engines.gpu import forward as kernels
+
+    height = launch.power_of_two(call.queries * call.group)
+    step = step or (32 if launch.INTERPRETED else min(64, blocks_for(call).keys))
+    heads = call.batch * call.key_heads
+    wanted = max(1, waves * processors(call.query.device) // heads)
+    keys = max(step, -(-call.keys // wanted // step) * step)
+    parts = -(-call.keys // keys)
+    state = launch.empty_state(call, health)
+    partial = launch.empty_state(call, health, parts) if parts > 1 else state
+    where, band, spans = launch.where_of(call)
+    sizes = launch.sizes_of(call)
+    kernels.forward_kernel[(1, heads, parts)](
+        *inputs(call), where, launch.form_of(call), call.sinks, *launch.result_of(partial), sizes,
+        keys, height, step, launch.power_of_two(call.head_size),
+        launch.power_of_two(call.value_size), True, health, band, spans,
+        call.sinks is not None and parts == 1, launch.precision_of(call),
+        num_warps=warps, num_stages=1 if launch.INTERPRETED else stages,
+    )  # fmt: skip
+    if parts > 1:
+        merge(call, partial, state, parts, health)
+    return state
+
+
+def merge(call: Call, partial: State, state: State, parts: int, health: bool) -> None:
+    """The states of `parts` parts of the keys, one after another in `partial`, into `state`."""
+    from limelight.engines.gpu import forward as kernels
+
+    height = min(16, launch.power_of_two(call.queries, least=1))
+    grid = (-(-call.queries // height), call.batch * call.query_heads)
+    kernels.merge_kernel[grid](
+        *launch.result_of(partial), call.sinks, *launch.result_of(state), launch.sizes_of(call),
+        parts, height, launch.power_of_two(call.value_size), health, call.sinks is not None,
+        num_warps=1 if height == 1 else 4,
+    )  # fmt: skip
+
+
+def again(call: Call, state: State, flags: torch.Tensor, health: bool) -> None:
+    """Compute with care the tiles of 64 rows whose flag is raised."""
+    from limelight.engines.gpu import forward as kernels
+
+    where, band, spans = launch.where_of(call)
+    size = launch.power_of_two(max(call.head_size, call.value_size))
+    flags_each = 64
+    kernels.again_kernel[(-(-flags.numel() // flags_each),)](
+        flags, flags.numel(), *inputs(call), where, launch.form_of(call), call.sinks,
+        *launch.result_of(state), launch.sizes_of(call), flags_each, 64, 32 if size > 128 else 64,
+        launch.power_of_two(call.head_size), launch.power_of_two(call.value_size), health, band,
+        spans, call.sinks is not None, launch.precision_of(call), num_warps=4, num_stages=1,
+    )  # fmt: skip
+
+
+def delta_of(call: Call, state: State, grad_output: torch.Tensor) -> torch.Tensor:
+    """Σ grad_output·output of each row, [B, Hq, Nq]."""
+    from limelight.engines.gpu import backward as kernels
+
+    delta = torch.empty_like(state.logsumexp)
+    rows = 64 if call.value_size <= 128 else 16
+    kernels.delta_kernel[(-(-call.queries // rows), call.batch * call.query_heads)](
+        launch.plain(state.output), launch.plain(grad_output), delta, launch.sizes_of(call), rows,
+        launch.power_of_two(call.value_size),
+    )  # fmt: skip
+    return delta
+
+
+def sinks_gradient(call: Call, state: State, delta: torch.Tensor) -> torch.Tensor | None:
+    """-Σ p(sink)·delta over batch and rows: the sink's weight takes from all, and gives no value."""
+    if call.sinks is None:
+        return None
+    weight = (call.sinks.float()[None, :, None] - state.logsumexp).exp()
+    weight = torch.where(state.logsumexp == float("-inf"), 0.0, weight)
+    gradient: torch.Tensor = -(weight * delta).sum(dim=(0, 2)).to(call.sinks.dtype)
+    return gradient
+
+
+def query_again(call: Call, state: State, grad_output: torch.Tensor, delta: torch.Tensor,
+                grad_query: torch.Tensor) -> None:  # fmt: skip
+    """Compute with care the tiles of grad_query that hold an infinity or NaN."""
+    _query(call, state, grad_output, delta, grad_query, again=True)
+
+
+def _query(call: Call, state: State, grad_output: torch.Tensor, delta: torch.Tensor,
+           grad_query: torch.Tensor, again: bool) -> None:  # fmt: skip
+    from limelight.engines.gpu import backward as kernels
+
+    tile = backward_blocks_for(call)
+    where, band, spans = launch.where_of(call)
+    kernels.query_kernel[(-(-call.queries // tile.rows), call.batch * call.query_heads)](
+        *inputs(call), launch.plain(grad_output), state.logsumexp, delta, where,
+        launch.form_of(call), launch.plain(grad_query), launch.sizes_of(call), tile.rows,
+        tile.keys, launch.power_of_two(call.head_size), launch.power_of_two(call.value_size),
+        band, spans, launch.precision_of(call), again, num_warps=tile.warps,
+        num_stages=1 if again else tile.stages,
+    )  # fmt: skip
+
+
+def backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
+    """All gradients, each summed in a fixed order."""
+    from limelight.engines.gpu import backward as kernels
+
+    device = call.query.device
+    grad_query = torch.zeros(call.query.shape, dtype=call.query.dtype, device=device)
+    grad_key = torch.zeros(call.key.shape, dtype=call.key.dtype, device=device)
+    grad_value = torch.zeros(call.value.shape, dtype=call.value.dtype, device=device)
+    grad_bias = None if call.bias is None else torch.zeros(
+        call.bias.shape, dtype=torch.float32, device=device)  # fmt: skip
+    empty = not (call.keys and call.batch and call.query_heads and call.queries)
+    if empty:
+        delta = torch.zeros_like(state.logsumexp)
+    else:
+        delta = delta_of(call, state, grad_output)
+        _query(call, state, grad_output, delta, grad_query, again=False)
+        tile = backward_blocks_for(call)
+        where, band, spans = launch.where_of(call)
+        shared = (
+            *inputs(call), launch.plain(grad_output), state.logsumexp, delta, where,
+            launch.form_of(call),
+        )  # fmt: skip
+        sizes = (tile.rows, tile.keys, launch.power_of_two(call.head_size),
+                 launch.power_of_two(call.value_size), band, spans,
+                 launch.precision_of(call))  # fmt: skip
+        options = {"num_warps": tile.warps, "num_stages": tile.stages}
+        kernels.key_kernel[(-(-call.keys // tile.keys), call.batch * call.key_heads)](
+            *shared, launch.plain(grad_key), launch.plain(grad_value), launch.sizes_of(call),
+            *sizes, **options,
+        )  # fmt: skip
+        if grad_bias is not None:
+            b, h, nq, nk = grad_bias.shape
+            all_rows, all_columns = nq < call.queries, nk < call.keys
+            grid = (1 if all_rows else -(-nq // tile.rows), 1 if all_columns else -(-nk // tile.keys),
+                    b * h)  # fmt: skip
+            kernels.bias_kernel[grid](
+                *shared, launch.plain(grad_bias), launch.sizes_of(call), call.batch // b,
+                call.query_heads // h, *sizes, all_rows, all_columns, **options,
+            )  # fmt: skip
+    return Gradients(
+        query=grad_query,
+        key=grad_key,
+        value=grad_value,
+        bias=None if grad_bias is None else grad_bias.to(call.bias.dtype),
+        sinks=sinks_gradient(call, state, delta),
+    )
+
+
+def pool(
+    call: Call, logsumexp: torch.Tensor, row_edges: Any, column_edges: Any, kind: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights pooled over rectangles: (values, allowed cells), each [B, Hq, rows, columns].
+
+    The rectangle (y, x) holds rows row_edges[y] to row_edges[y + 1] and keys column_edges[x] to
+    column_edges[x + 1]; `kind` is "max" or "sum". Values are float32, counts int64.
+    """
+    from limelight.engines.gpu import pool as kernels
+
+    device = call.query.device
+    row_edges = torch.as_tensor(row_edges, dtype=torch.int32, device=device)
+    column_edges = torch.as_tensor(column_edges, dtype=torch.int32, device=device)
+    height, width = max(0, row_edges.numel() - 1), max(0, column_edges.numel() - 1)
+    shape = (call.batch, call.query_heads, height, width)
+    picture = torch.zeros(shape, dtype=torch.float32, device=device)
+    counts = torch.zeros(shape, dtype=torch.int64, device=device)
+    if picture.numel() == 0:
+        return picture, counts
+    tile = backward_blocks_for(call)
+    where, band, spans = launch.where_of(call)
+    kernels.pool_kernel[(width, height, call.batch * call.query_heads)](
+        launch.plain(call.query), launch.plain(call.key), where, launch.form_of(call), logsumexp,
+        row_edges, column_edges, picture, counts, launch.sizes_of(call), height, width,
+        tile.rows, tile.keys, launch.power_of_two(call.head_size), kind == "max", band, spans,
+        launch.precision_of(call), num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return picture, counts
+
+
+def received(call: Call, logsumexp: torch.Tensor) -> torch.Tensor:
+    """What each key receives, Σ of its weights over all queries: float32 [B, Hq, Nk]."""
+    from limelight.engines.gpu import pool as kernels
+
+    shape = (call.batch, call.query_heads, call.keys)
+    sums = torch.zeros(shape, dtype=torch.float32, device=call.query.device)
+    if sums.numel() == 0 or call.queries == 0:
+        return sums
+    tile = backward_blocks_for(call)
+    where, band, spans = launch.where_of(call)
+    kernels.received_kernel[(-(-call.keys // tile.keys), call.batch * call.query_heads)](
+        launch.plain(call.query), launch.plain(call.key), where, launch.form_of(call), logsumexp,
+        sums, launch.sizes_of(call), tile.rows, tile.keys, launch.power_of_two(call.head_size),
+        band, spans, launch.precision_of(call), num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return sums
