@@ -1,5 +1,5 @@
 /** The real head of the lessons: SmolLM2-135M, layer 11, head 1, from the capture that comes along. */
-import { getCapture, getHeadRows, type HeadRows } from "$lib/api";
+import { getCapture, getCaptures, getHeadRows, type HeadRows } from "$lib/api";
 import { trace, type Trace } from "$lib/attention";
 
 export const CAPTURE = "llama";
@@ -27,6 +27,8 @@ class Head {
   }
 
   async #fetch(): Promise<void> {
+    const there = await getCaptures();
+    if (!there.some(({ id }) => id === CAPTURE)) throw new Error("this installation has no captures inside");
     const capture = await getCapture(CAPTURE);
     const site = capture.sites.find(({ layer }) => layer === LAYER);
     if (!site) throw new Error(`The capture has no layer ${LAYER}.`);

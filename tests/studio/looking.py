@@ -1,0 +1,56 @@
+"""How a test reads numbers off the page: as the page holds them, not as it rounds them.
+
+Every computed figure on the page is a <data> element whose value is the float64 itself; what may be
+edited is an <input>. `close` compares with the library to a few roundings, since only the order of
+sums differs.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+ROUNDINGS = 4e-13
+
+
+def figures(where: Any) -> np.ndarray:
+    """The <data> values under a locator, in the order of the page."""
+    texts = where.locator("data").evaluate_all("found => found.map(data => data.value)")
+    return np.array([float(text) for text in texts])
+
+
+def fields(where: Any) -> np.ndarray:
+    """The numbers in the inputs under a locator."""
+    texts = where.locator("input").evaluate_all("found => found.map(input => input.value)")
+    return np.array([float(text.replace("−", "-")) for text in texts])
+
+
+def grid(part: Any, label: str) -> Any:
+    """A matrix by what it is: 'scores', 'attention weights'."""
+    return part.get_by_role("grid", name=re.compile(rf", {label}$"))
+
+
+def matrix(part: Any, label: str) -> np.ndarray:
+    """The numbers of a matrix as rows and columns; hidden ones are NaN."""
+    rows = (
+        grid(part, label)
+        .locator("tbody tr")
+        .evaluate_all(
+            """rows => rows.map(row => [...row.querySelectorAll("td")].map(cell =>
+            cell.querySelector("input")?.value ?? cell.querySelector("data")?.value ?? "NaN"))"""
+        )
+    )
+    return np.array([[float(text.replace("−", "-")) for text in row] for row in rows])
+
+
+def close(found: Any, expected: Any) -> None:
+    expected = np.asarray(expected, np.float64)
+    found = np.asarray(found, np.float64).reshape(expected.shape)
+    np.testing.assert_allclose(found, expected, rtol=ROUNDINGS, atol=1e-13)
+
+
+def at(part: Any, label: str, row: int, column: int) -> Any:
+    """One cell of a matrix."""
+    return grid(part, label).locator(f'td[data-at="{row},{column}"]')
