@@ -21,8 +21,26 @@ LAYERS, HEADS, KEY_HEADS, SIZE = 3, 4, 2, 8
 
 def tokens(count: int) -> tuple[str, ...]:
     """Plain words, with every hostile text among them."""
-    words = "the curious cat watched a bird from behind the old garden wall while it sang".split()
-    return tuple(HOSTILE[i] if i < len(HOSTILE) else f" {words[i % len(words)]}" for i in range(count))
+    words = [
+        "the",
+        "curious",
+        "cat",
+        "watched",
+        "a",
+        "bird",
+        "from",
+        "behind",
+        "the",
+        "old",
+        "garden",
+        "wall",
+        "while",
+        "it",
+        "sang",
+    ]
+    return tuple(
+        HOSTILE[i] if i < len(HOSTILE) else f" {words[i % len(words)]}" for i in range(count)
+    )
 
 
 def text_capture(count: int = 23, seed: int = 7) -> Capture:
@@ -53,7 +71,9 @@ def long_capture(count: int = 4099, heads: int = 1, size: int = 64) -> Capture:
     noise = rng.standard_normal((2, heads, count, size)) * 0.5
     query, key = (wave + noise[i] for i in (0, 1))
     key[:, 0] *= 3
-    site = Site("long", 0, query[None].astype(np.float32), key[None].astype(np.float32), mask=Causal())
+    site = Site(
+        "long", 0, query[None].astype(np.float32), key[None].astype(np.float32), mask=Causal()
+    )
     words = (tuple(f" w{i}" for i in range(count)),)
     return Capture((site,), tokens=words, source={"model": "long sample", "text": f"{count} words"})
 
@@ -63,7 +83,9 @@ def image_capture(side: int = 7) -> Capture:
     rng = np.random.default_rng(11)
     count = side * side + 1
     rows, columns = np.divmod(np.arange(count - 1), side)
-    place = np.stack([np.cos(rows * 0.8), np.sin(rows * 0.8), np.cos(columns * 0.8), np.sin(columns * 0.8)], 1)
+    place = np.stack(
+        [np.cos(rows * 0.8), np.sin(rows * 0.8), np.cos(columns * 0.8), np.sin(columns * 0.8)], 1
+    )
     place = np.concatenate([np.zeros((1, 4)), place]) * 2.5
     sites = tuple(
         Site(f"encoder.{layer}", layer,

@@ -84,7 +84,8 @@ def bundle(
     for done, site in enumerate(capture.sites):
         maps.append(_maps(site, min(batch, site.batch - 1)))
         say(len(capture.sites) + done + 1, steps)
-    findings = worst_first(capture, tuple(summaries), None if _few(summaries) else SENTENCES)
+    most = None if _few(summaries) else SENTENCES
+    findings = worst_first(capture, tuple(summaries), most, batch)
     data = _base(capture, batch, title, precision, summaries, findings, labels or {})
     room = budget - len(written(_json(data)))
     data["maps"], taken = _fit_maps(maps, int(room * MAPS_SHARE))

@@ -26,7 +26,7 @@ class Finding:
 
 
 def worst_first(
-    capture: Capture, summaries: tuple[Summary, ...], most: int | None
+    capture: Capture, summaries: tuple[Summary, ...], most: int | None, batch: int = 0
 ) -> list[Finding]:
     """Every head, or the `most` of them with the greatest concern, each with its sentence.
 
@@ -40,7 +40,7 @@ def worst_first(
     )  # fmt: skip
     return [
         Finding(site, head, value, str(summaries[site].verdict[head]),
-                explain(capture.sites[site], summaries[site], head))
+                explain(capture.sites[site], summaries[site], head, batch))
         for value, site, head in order[:most]
     ]  # fmt: skip
 
@@ -53,7 +53,7 @@ def concern(seen: Summary, head: int) -> float:
     return 100.0 * (lost > 0) + lost + shares[0] + 1e-3 * shares[1] + 1e-6 * shares[2]
 
 
-def explain(site: Site, seen: Summary, head: int) -> str:
+def explain(site: Site, seen: Summary, head: int, batch: int = 0) -> str:
     """What the figures of one head say, in a sentence or two."""
     rows, lost = int(seen.rows[head]), int(seen.not_a_number[head])
     if lost:
@@ -64,30 +64,35 @@ def explain(site: Site, seen: Summary, head: int) -> str:
     share, peaked = float(seen.saturated[head]), float(seen.peaked[head])
     used, spread = float(seen.effective_keys[head]), float(seen.spread[head])
     if share >= FAINT:
-        said = (f"{share:.0%} of its rows put {SATURATED:.0%} or more on a single key, where the "
-                f"softmax hardly moves any more (mean p·(1−p) {float(seen.gradient[head]):.3f}); "
+        most = _percent(SATURATED)
+        said = (f"{_percent(share)} of its rows put {most} or more on one key, where the softmax "
+                f"hardly moves any more (mean p·(1−p) {float(seen.gradient[head]):.3f}); "
                 f"the largest logit is {float(seen.max_logit[head]):.1f}.")  # fmt: skip
     elif peaked >= FAINT:
-        said = f"{peaked:.0%} of its rows put {PEAKED:.0%} to {SATURATED:.0%} on a single key."
+        bounds = f"{_percent(PEAKED)} to {_percent(SATURATED)}"
+        said = f"{_percent(peaked)} of its rows put {bounds} on one key."
     elif spread >= EVEN:
         return f"It looks at all its keys nearly alike (spread {spread:.2f}), so each row averages."
     else:
         return f"Its rows use {used:,.1f} keys on average, and none rests on one alone."
-    resting = _rests_on(site, head)
+    resting = _rests_on(site, head, min(batch, site.batch - 1))
     return f"{said} {resting}" if resting else f"{said} On average a row uses {used:,.1f} keys."
 
 
-def _rests_on(site: Site, head: int) -> str:
+def _rests_on(site: Site, head: int, batch: int) -> str:
     """Where most of the weight goes, if that is one place."""
     if not site.queries or not site.keys:
         return ""
-    received = np.asarray(site.received(head=head, batch=0), np.float64)
+    received = np.asarray(site.received(head=head, batch=batch), np.float64)
     share = received / max(received.sum(), np.finfo(np.float64).tiny)
     best = int(share.argmax())
     if not share[best] >= SINK:
         return ""
     where = "the first key" if best == 0 else f"key {best}"
+    where = f"{where} (“{site.labels('key', batch)[best]}”)"
     kind = ", an attention sink" if best == 0 else ""
-    return (
-        f"{share[best]:.0%} of all its weight goes to {where} (“{site.labels('key')[best]}”){kind}."
-    )
+    return f"{_percent(share[best])} of all its weight goes to {where}{kind}."
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}".replace("%", " %")

@@ -1,0 +1,181 @@
+"""Only files of the right kind, only from the folders named at start, by no trick."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from limelight.errors import ArgumentError, FileError
+from limelight.studio.answers import NotFound
+from limelight.studio.folders import Folders, check
+from tests.studio import samples
+from tests.studio.conftest import Running, start, stop
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A capture and a run that no folder holds."""
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    samples.text_capture(5).save(folder / "secret.safetensors")
+    samples.write_lines(folder / "secret.jsonl", samples.run_lines(3))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A studio whose folder is full of links to what lies outside."""
+    place = tmp_path_factory.mktemp("walled")
+    (outside := place / "outside").mkdir()
+    samples.text_capture(5).save(outside / "secret.safetensors")
+    samples.write_lines(outside / "secret.jsonl", samples.run_lines(3))
+    (root := place / "root").mkdir()
+    samples.text_capture(5).save(root / "sample.safetensors")
+    (root / "x.safetensors").symlink_to(outside / "secret.safetensors")
+    (root / "x.jsonl").symlink_to(outside / "secret.jsonl")
+    (root / "a").symlink_to(outside)
+    (root / "notes.txt").write_text("root: secret")
+    running = start(root, place / "studio.log")
+    yield running
+    stop(running)
+
+
+def test_only_the_endings_asked_for_are_found(tmp_path: Path) -> None:
+    samples.fill(tmp_path)
+    folders = Folders.of((tmp_path,))
+    assert set(folders.find(".safetensors")) == {
+        "sample.safetensors", "long.safetensors", "deeper:vision.safetensors", "broken.safetensors",
+    }  # fmt: skip
+    assert set(folders.find(".jsonl")) == {"run.jsonl", "not-a-run.jsonl"}
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "loop", "dangling", "relative", "hard-to-see"])
+def test_links_do_not_lead_out(tmp_path: Path, outside: Path, kind: str) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    match kind:
+        case "file":
+            (root / "x.safetensors").symlink_to(outside / "secret.safetensors")
+        case "folder":
+            (root / "x").symlink_to(outside)
+        case "loop":
+            (root / "x").symlink_to(root)
+            (root / "x.safetensors").symlink_to(root / "x.safetensors")
+        case "dangling":
+            (root / "x.safetensors").symlink_to(root / "nothing.safetensors")
+        case "relative":
+            (root / "x.safetensors").symlink_to(Path("..") / "outside" / "secret.safetensors")
+        case _:
+            (root / "a").symlink_to(outside)
+            (root / "x.safetensors").symlink_to(root / "a" / "secret.safetensors")
+    assert Folders.of((root,)).find(".safetensors") == {}
+
+
+def test_a_link_within_the_folder_is_fine(tmp_path: Path) -> None:
+    samples.text_capture(5).save(tmp_path / "real.safetensors")
+    (tmp_path / "other.safetensors").symlink_to(tmp_path / "real.safetensors")
+    assert set(Folders.of((tmp_path,)).find(".safetensors")) == {
+        "real.safetensors",
+        "other.safetensors",
+    }
+
+
+def test_a_file_swapped_for_a_link_after_the_listing_is_refused(
+    tmp_path: Path, outside: Path
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    path = root / "x.safetensors"
+    samples.text_capture(5).save(path)
+    listed = Folders.of((root,)).get("x.safetensors", ".safetensors")
+    assert check(listed, 10**9) == path.resolve()
+    path.unlink()
+    path.symlink_to(outside / "secret.safetensors")
+    with pytest.raises(NotFound, match="not inside"):
+        check(listed, 10**9)
+    path.unlink()
+    with pytest.raises(NotFound, match="no longer"):
+        check(listed, 10**9)
+
+
+def test_what_is_not_a_plain_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    (tmp_path / "folder.safetensors").mkdir()
+    assert Folders.of((tmp_path,)).find(".safetensors") == {}
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "large.safetensors"
+    with path.open("wb") as file:
+        file.truncate(2**40)  # a hole: it takes no room
+    listed = Folders.of((tmp_path,)).get("large.safetensors", ".safetensors")
+    with pytest.raises(FileError, match="opens up to"):
+        check(listed, 2**33)
+
+
+def test_deep_and_many_folders_end(tmp_path: Path) -> None:
+    deep = tmp_path
+    for n in range(40):
+        deep = deep / f"d{n}"
+    deep.mkdir(parents=True)
+    (deep / "x.safetensors").write_bytes(b"")
+    assert Folders.of((tmp_path,)).find(".safetensors") == {}
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="no such folder"):
+        Folders.of((tmp_path / "nothing",))
+
+
+NAMES = (
+    ["..%2Foutside%2Fsecret", "..%2foutside%2fsecret.safetensors", "%2e%2e:outside:secret", "..:outside:secret",
+     "x", "a:secret", "/etc/passwd", "%2Fetc%2Fpasswd", "sample%00", "sample.safetensors%00.jsonl", "notes",
+     "notes.txt", "sample%2F..%2F..%2Foutside%2Fsecret", "C:%5CWindows", "~", "$HOME", "%F0%9F%98%80", "%FF%FE"]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_name_leads_out(walled: Running, name: str) -> None:
+    running = walled
+    for path in (f"/api/captures/{name}", f"/api/captures/{name}/sites/0/heads/0/tile",
+                 f"/api/runs/{name}", f"/api/captures/{name}/report"):  # fmt: skip
+        reply = running.ask(path)
+        assert reply.status in (400, 404), (path, reply.status, reply.body)
+        assert b"root:" not in reply.body
+        assert b"blocks." not in reply.body
+    body = {"model": name, "text": "x"}
+    assert running.ask("/api/captures", "POST", body=body, timeout=120).status in (404, 409)
+
+
+def test_a_pickle_is_not_a_model(start_studio: Callable[..., Running], tmp_path: Path) -> None:
+    root = tmp_path / "models"
+    (root / "evil").mkdir(parents=True)
+    (root / "evil" / "config.json").write_text(
+        '{"model_type": "llama", "auto_map": {"AutoModel": "x.Y"}}'
+    )
+    (root / "evil" / "pytorch_model.bin").write_bytes(b"\x80\x04.")
+    (root / "evil" / "x.py").write_text("raise SystemExit('ran')")
+    running = start_studio(folder=root)
+    assert "evil" not in {model["id"] for model in running.get("/api/models")["models"]}
+    body = {"model": "evil", "text": "x"}
+    assert running.ask("/api/captures", "POST", body=body, timeout=120).status in (404, 409)
+
+
+def test_a_capture_that_changes_is_read_anew(
+    start_studio: Callable[..., Running], tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    samples.text_capture(5).save(root / "x.safetensors")
+    running = start_studio(folder=root)
+    assert running.get("/api/captures/x")["tokens"] == 5
+    samples.text_capture(7).save(root / "x.safetensors")
+    assert running.get("/api/captures/x")["tokens"] == 7
+    assert [entry["tokens"] for entry in running.get("/api/captures") if entry["id"] == "x"] == [7]
+    shutil.rmtree(root)
+    assert running.ask("/api/captures/x").status == 404
+    assert running.ask("/healthz").status == 200

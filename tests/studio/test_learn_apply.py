@@ -1,0 +1,244 @@
+"""Learn, parts 6 and 7: exercises and quiz, and the future hidden."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import limelight as ll
+from limelight.exercises import QUIZ, STEPS, Exercise, check, generate
+from tests.studio.looking import close, figures
+
+# --- Part 6 ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def apply(page: Any) -> Any:
+    part = page.locator("#apply")
+    part.get_by_role("button", name="Check").wait_for()
+    return part
+
+
+def answer(part: Any, step: str, numbers: Any) -> None:
+    if step == "dominant":
+        part.get_by_role("radio").nth(int(numbers[0])).check()
+    else:
+        inputs = part.locator("form input").all()
+        for field, number in zip(inputs, numbers, strict=True):
+            field.fill(str(number))
+    part.get_by_role("button", name="Check").click()
+
+
+def solve(part: Any, exercise: Exercise) -> None:
+    for n, step in enumerate(STEPS):
+        part.locator("form h3").wait_for()
+        exact = exercise.expected(step)
+        answer(part, step, exact.tolist() if step == "dominant" else exact.round(2).tolist())
+        part.locator(".steps li.done").nth(n).wait_for()
+
+
+def level(part: Any, number: int) -> None:
+    part.get_by_role("combobox", name="Level").select_option(str(number))
+    part.page.wait_for_function(
+        "n => document.querySelector('#apply select').value === String(n)", arg=number
+    )
+    part.locator("form h3", has_text="Compare").wait_for()
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_an_exercise_of_every_level_is_solved_step_by_step(apply: Any, number: int) -> None:
+    level(apply, number)
+    exercise = generate(number, 1)
+    solve(apply, exercise)
+    assert "Done, without help" in apply.inner_text()
+    assert apply.get_by_text("1 solved, 1 without help").is_visible()
+    apply.get_by_role("button", name="Next exercise").click()
+    if number:
+        apply.locator("form h3", has_text="Compare").wait_for()
+        query = generate(number, 2).query
+        assert f"[{', '.join(map(str, query))}]".replace("-", "−") in apply.inner_text()
+
+
+def test_a_mistake_is_diagnosed_by_the_library(apply: Any) -> None:
+    exercise = generate(1, 1)
+    answer(apply, "raw", exercise.raw.tolist())
+    apply.locator("form h3", has_text="Scale").wait_for()
+    forgot = exercise.raw.tolist()  # not divided at all
+    answer(apply, "scaled", forgot)
+    feedback = check(exercise, "scaled", forgot)
+    assert feedback.kind == "not-scaled"
+    said = apply.locator(".feedback")
+    said.get_by_text(feedback.says).wait_for()
+    assert feedback.instead in said.inner_text()
+    halved = (exercise.raw / exercise.d_k).round(2).tolist()  # by d_k in place of its root
+    answer(apply, "scaled", halved)
+    apply.locator(".feedback").get_by_text(check(exercise, "scaled", halved).says).wait_for()
+    answer(apply, "scaled", ["many", "1"])
+    apply.locator(".feedback").get_by_text("is not a number").wait_for()
+
+
+def test_which_number_is_wrong_is_marked(apply: Any) -> None:
+    exercise = generate(1, 1)
+    first, second = exercise.raw.tolist()
+    answer(apply, "raw", [first, second + 17])
+    apply.locator("form input[aria-invalid]").wait_for()
+    marks = apply.locator("form input").evaluate_all("found => found.map(i => i.ariaInvalid)")
+    assert marks == [None, "true"]
+
+
+def test_hints_and_solutions_are_given_and_counted(apply: Any) -> None:
+    exercise = generate(1, 1)
+    for n, hint in enumerate(exercise.hints("raw")):
+        apply.get_by_role("button", name="Hint").click()
+        assert hint in apply.locator(".feedback").inner_text(), n
+    assert apply.get_by_role("button", name="Hint").is_disabled()
+    for n, step in enumerate(STEPS):
+        apply.get_by_role("button", name="Show me").click()
+        apply.locator(".steps li.done").nth(n).wait_for()
+        for line in exercise.working(step):
+            assert line in apply.locator(".feedback").inner_text()
+    assert apply.get_by_text("1 solved, 0 without help").is_visible()
+
+
+def test_progress_stays_in_the_browser(apply: Any, page: Any) -> None:
+    level(apply, 2)
+    solve(apply, generate(2, 1))
+    apply.get_by_role("button", name="Next exercise").click()
+    apply.locator("form h3", has_text="Compare").wait_for()
+    page.reload()
+    apply.locator("form h3", has_text="Compare").wait_for()
+    assert apply.get_by_text("1 solved, 1 without help").is_visible()
+    assert apply.get_by_role("combobox", name="Level").input_value() == "2"
+    assert (
+        "".join(str(generate(2, 2).query)).replace("(", "[").replace(")", "]").replace("-", "−")
+        in apply.inner_text()
+    )
+    apply.get_by_role("button", name="forget").click()
+    assert apply.get_by_text("0 solved, 0 without help").is_visible()
+
+
+def test_an_exercise_goes_by_keyboard_alone(apply: Any, page: Any) -> None:
+    exercise = generate(1, 1)
+    apply.locator("form input").first.focus()
+    for number in exercise.raw.tolist():
+        page.keyboard.type(str(number))
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")  # on Check, which the last Tab reached
+    apply.locator("form h3", has_text="Scale").wait_for()
+    assert page.evaluate("document.activeElement.matches('#apply form input')")
+
+
+def test_the_quiz_explains_every_option(apply: Any) -> None:
+    apply.get_by_role("button", name="Quiz").click()
+    for n, question in enumerate(QUIZ):
+        legend = apply.locator("legend")
+        apply.get_by_text(f"Question {n + 1} of {len(QUIZ)}").wait_for()
+        assert legend.inner_text() == question.text
+        wrong = (question.right + 1) % len(question.options)
+        for choice in (wrong, question.right):
+            apply.get_by_role("radio", name=question.options[choice].text, exact=True).check()
+            assert apply.locator(".says").inner_text() == question.options[choice].says
+        apply.get_by_role("button", name="Next question").click()
+    assert (
+        f"0 of {len(QUIZ)} right at first try" in apply.inner_text()
+    )  # the first answers were wrong
+    apply.get_by_role("button", name="start again").click()
+    apply.get_by_role("radio").nth(QUIZ[0].right).check()
+    assert "1 of 1 right at first try" in apply.inner_text()
+
+
+# --- Part 7 ----------------------------------------------------------------------------------------
+
+N = 6
+X = np.array(
+    [
+        [0, 0.1, 0, 1],
+        [1, 0, 0.1, 0],
+        [0.1, 1, 0, 0],
+        [0, 0.1, 1, 0],
+        [0, 0.1, 0, 1],
+        [0.2, 0.9, 0.1, 0],
+    ]
+)
+W_Q = np.array([[0, 2, 0], [3, 0, 0.5], [0, 3, 0], [0, 2, 0]])
+W_K = np.array([[2, 0, 0], [0, 2, 0], [0, 0, 1.5], [-1, -1, 0]])
+
+
+def toy(count: int, mask: Any) -> Any:
+    x = X[:count]
+    return ll.trace(x @ W_Q, x @ W_K, x, mask=mask)
+
+
+def check_triangle(part: Any, ahead: int) -> None:
+    mask = np.tri(N, k=ahead, dtype=bool)
+    done = toy(N, mask)
+    close(figures(part.locator(".triangle")), done.weights[mask])
+    assert part.get_by_role("slider").get_attribute("aria-valuenow") == str(ahead)
+    for row in (0, 2, 5):
+        part.locator(".triangle .word").nth(row).click()
+        shown = part.locator(".right table tbody data").evaluate_all(
+            "found => found.map(d => d.value)"
+        )
+        scores, powers, weights = np.array([float(text) for text in shown]).reshape(N, 3).T
+        close(weights, done.weights[row])
+        close(np.where(mask[row], scores, 0), np.where(mask[row], done.logits[row], 0))
+        assert (scores[~mask[row]] == -np.inf).all()
+        with np.errstate(under="ignore"):
+            close(powers, np.exp(done.logits[row] - done.logits[row].max()))
+
+
+def test_the_triangle_is_dragged(page: Any) -> None:
+    part = page.locator("#future")
+    check_triangle(part, 0)
+    grip = part.get_by_role("slider")
+    grip.scroll_into_view_if_needed()
+    box = part.locator(".triangle svg").bounding_box()
+    cell = box["width"] / N
+    knob = part.locator(".knob").bounding_box()
+    page.mouse.move(knob["x"] + knob["width"] / 2, knob["y"] + knob["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(
+        knob["x"] + knob["width"] / 2 + cell, knob["y"] + knob["height"] / 2 - cell, steps=8
+    )
+    page.mouse.up()
+    check_triangle(part, 2)  # a cell to the right and one up: two diagonals
+    assert "2 words of its future" in part.inner_text()
+
+
+def test_the_triangle_moves_by_keyboard(page: Any) -> None:
+    part = page.locator("#future")
+    grip = part.get_by_role("slider")
+    grip.focus()
+    page.keyboard.press("End")
+    check_triangle(part, N - 1)
+    assert "BERT" in part.inner_text()
+    grip.focus()
+    page.keyboard.press("ArrowLeft")
+    check_triangle(part, N - 2)
+    grip.focus()
+    page.keyboard.press("Home")
+    check_triangle(part, 0)
+    assert "GPT and Llama" in part.inner_text()
+
+
+def test_writing_leaves_the_past_alone_only_with_the_mask(page: Any) -> None:
+    part = page.locator("#future").get_by_role("region", name="Writing word by word")
+    grid = part.locator(".grid")
+    for count in (3, 4, 5, 6):
+        close(figures(grid), toy(count, ll.Causal()).weights[np.tri(count, dtype=bool)])
+        assert part.locator(".changed").count() == 0
+        assert "none of the" in part.inner_text()
+        if count < N:
+            part.get_by_role("button", name="Write a word").click()
+    assert part.get_by_role("button", name="Write a word").is_disabled()
+    part.get_by_role("switch").click()
+    now, before = (toy(count, None).weights for count in (6, 5))
+    close(figures(grid), now)
+    changed = int((now[:5, :5] != before).sum())
+    assert part.locator(".changed").count() == changed
+    assert f"{changed} of the 25 earlier weights changed" in part.inner_text()
+    for _ in range(5):
+        part.get_by_role("button", name="Take back").click()
+    close(figures(grid), [1.0])

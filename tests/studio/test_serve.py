@@ -1,0 +1,213 @@
+"""Starting and ending: ports, signals, answering while computing, letting go of what nobody wants."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from limelight.errors import ArgumentError
+from limelight.studio.serve import bind
+from tests.studio import samples
+from tests.studio.conftest import Running
+
+SOON = 1.0  # seconds
+
+
+def test_a_busy_port_gives_the_next_free_one_and_says_so() -> None:
+    said: list[str] = []
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        address = bind("127.0.0.1", port, said.append)
+    with address.bound:
+        assert address.port > port
+        assert said == [f"port {port} is busy: using {address.port}"]
+
+
+def test_the_command_says_it_aloud(start_studio: Callable[..., Running]) -> None:
+    first = start_studio()
+    second = start_studio("--port", str(first.port))
+    assert second.port != first.port
+    assert f"port {first.port} is busy: using {second.port}" in second.log.read_text()
+    assert second.ask("/healthz").status == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [("256.1.1.1", "--host"), ("192.0.2.1", "cannot listen"), ("no.such.name.invalid", "--host")],
+)
+def test_an_address_that_is_not_ours(host: str, said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        bind(host, 0, print)
+
+
+def test_a_clean_error_for_a_wrong_folder() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "limelight.cli", "studio", "--no-browser", "--folder", "/no/such/folder"],
+        capture_output=True, text=True, check=False, timeout=30,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "limelight: --folder /no/such/folder: there is no such folder"
+    ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("state", ["idle", "kept alive", "watching", "computing"])
+def test_it_ends_cleanly_within_a_second(
+    start_studio: Callable[..., Running], tmp_path: Path, number: signal.Signals, state: str
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    samples.write_lines(folder / "run.jsonl", samples.run_lines(5))
+    running = start_studio(folder=folder)
+    held: list[Any] = []
+    if state == "kept alive":
+        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=5)
+        connection.request("GET", "/healthz")
+        connection.getresponse().read()
+        held.append(connection)
+    elif state == "watching":
+        held.append(watch(running))
+    elif state == "computing":
+        samples.long_capture(16_384, heads=8).save(folder / "heavy.safetensors")
+        thread = threading.Thread(
+            target=swallow, args=(running, "/api/captures/heavy/health"), daemon=True
+        )
+        thread.start()
+        held.append(thread)
+        wait_until(lambda: running.get("/healthz")["under_way"] > 0)
+    began = time.monotonic()
+    running.process.send_signal(number)
+    code = running.process.wait(10)
+    took = time.monotonic() - began
+    for each in held:
+        each.close() if hasattr(each, "close") else each.join()
+    assert code == 0
+    # One second, and what a machine with two busy cores takes to notice.
+    assert took < SOON + 0.5, took
+    assert running.log.read_text() == ""
+
+
+def watch(running: Running) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", running.port), timeout=10)
+    connection.sendall(
+        f"GET /api/runs/run/live HTTP/1.1\r\nHost: {running.netloc}\r\nOrigin: {running.origin}\r\n"
+        f"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        f"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nAuthorization: Bearer {running.token}\r\n\r\n".encode()
+    )
+    assert b"101" in connection.recv(4096)
+    return connection
+
+
+def swallow(running: Running, path: str) -> None:
+    try:
+        running.ask(path, timeout=60)
+    except (OSError, http.client.HTTPException):
+        return
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def heavy(start_studio: Callable[..., Running], tmp_path: Path) -> Running:
+    """A studio with a capture whose health takes seconds."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    samples.long_capture(12_289, heads=4).save(folder / "heavy.safetensors")
+    samples.text_capture().save(folder / "sample.safetensors")
+    return start_studio(folder=folder)
+
+
+def test_it_answers_while_it_computes(heavy: Running) -> None:
+    thread = threading.Thread(
+        target=swallow, args=(heavy, "/api/captures/heavy/health"), daemon=True
+    )
+    thread.start()
+    wait_until(lambda: heavy.get("/healthz")["under_way"] > 0)
+    asked, slowest = 0, 0.0
+    while asked < 20 and thread.is_alive():
+        began = time.monotonic()
+        assert heavy.get("/healthz")["status"] == "ok"
+        heavy.get("/api/captures/sample/sites/0/heads/0/cells/3/2")
+        slowest = max(slowest, time.monotonic() - began)
+        asked += 1
+    assert asked >= 3
+    assert slowest < 1.0, slowest
+
+
+def test_what_nobody_waits_for_is_dropped(heavy: Running) -> None:
+    connections = []
+    for _ in range(40):
+        connection = http.client.HTTPConnection("127.0.0.1", heavy.port, timeout=30)
+        connection.request(
+            "GET", "/api/captures/heavy/health", headers={"Authorization": f"Bearer {heavy.token}"}
+        )
+        connections.append(connection)
+    wait_until(lambda: heavy.get("/healthz")["under_way"] >= 40)
+    for connection in connections:
+        connection.close()
+    # One is being computed and stops at its next step; the others leave the line at once.
+    wait_until(lambda: heavy.get("/healthz")["under_way"] <= 1, 5)
+    assert heavy.get("/api/captures/sample")["tokens"] == 23
+
+
+def test_too_many_are_told_to_come_back() -> None:
+    import asyncio
+
+    from limelight.studio.limits import Limits
+    from limelight.studio.work import Busy, Work
+
+    async def flood() -> int:
+        work = Work(Limits(waiting=3))
+        gate = threading.Event()
+
+        async def never() -> Any:
+            await asyncio.sleep(60)
+
+        tasks = [asyncio.ensure_future(work.run(lambda _: gate.wait(5), never)) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        with pytest.raises(Busy):
+            await work.run(lambda _: None, never)
+        gate.set()
+        await asyncio.gather(*tasks)
+        work.stop()
+        return len(tasks)
+
+    assert asyncio.run(flood()) == 3
+
+
+def test_the_page_is_not_fetched_from_anywhere(studio: Running) -> None:
+    """The server process holds no connection but those of its clients."""
+    studio.ask("/api/models", timeout=60)
+    local, inodes = set(), set()
+    for entry in os.listdir(f"/proc/{studio.process.pid}/fd"):
+        try:
+            target = os.readlink(f"/proc/{studio.process.pid}/fd/{entry}")
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            inodes.add(target[8:-1])
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"/proc/{studio.process.pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[9] in inodes:
+                local.add((fields[1].partition(":")[0], fields[2].partition(":")[0]))
+    assert all(mine == "0100007F" and theirs in ("0100007F", "00000000") for mine, theirs in local)
