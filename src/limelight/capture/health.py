@@ -82,9 +82,9 @@ class HealthTables:
         table, words = self[figure], self.verdict
         if figure != "max_prob":  # the verdict is about the largest weight: marks belong there
             words = np.full_like(words, "")
-        cells = [[_cell(figure, table[r, h], words[r, h]) for h in range(table.shape[1])]
+        cells = [[cell(figure, table[r, h], words[r, h]) for h in range(table.shape[1])]
                  for r in range(table.shape[0])]  # fmt: skip
-        names = self._names()
+        names = self.names()
         heading = ["", *(str(h) for h in range(table.shape[1]))]
         lines = [heading, *([name, *row] for name, row in zip(names, cells, strict=True))]
         widths = [max(len(line[i]) for line in lines) for i in range(len(heading))]
@@ -106,7 +106,7 @@ class HealthTables:
     def _repr_html_(self) -> str:
         return "".join(self._html(figure) for figure in SHOWN)
 
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
         """Layer numbers, or whole names where a layer has several sites."""
         plain = [str(layer) for layer in self.layers]
         return plain if len(set(plain)) == len(plain) else list(self.sites)
@@ -117,11 +117,11 @@ class HealthTables:
             top = np.nanmax(np.abs(table)) if np.isfinite(table).any() else 1.0
         heading = "".join(f"<th>{h}</th>" for h in range(table.shape[1]))
         rows = []
-        for r, name in enumerate(self._names()):
+        for r, name in enumerate(self.names()):
             cells = "".join(
                 f"<td title='{escape(str(words[r, h]))}' style='text-align:right;"
                 f"background:rgba(245,166,35,{_shade(table[r, h], top):.2f})'>"
-                f"{escape(_cell(figure, table[r, h], ''))}</td>"
+                f"{escape(cell(figure, table[r, h], ''))}</td>"
                 for h in range(table.shape[1])
             )
             rows.append(f"<tr><th style='text-align:left'>{escape(name)}</th>{cells}</tr>")
@@ -138,7 +138,8 @@ def _table(rows: list[NDArray[Any]], fill: Any) -> NDArray[Any]:
     return table
 
 
-def _cell(figure: str, value: float, verdict: str) -> str:
+def cell(figure: str, value: float, verdict: str = "") -> str:
+    """One number of a table as text, marked by its head's verdict."""
     if np.isnan(value):
         return "–"
     if np.isinf(value):

@@ -10,7 +10,10 @@ Names load when first used: `import limelight.hf` imports neither torch nor Tran
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from typing import Any
+
+from limelight.errors import EngineError
 
 _HOMES = {
     "register": "registration",
@@ -25,7 +28,21 @@ __all__ = list(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _check_installed()
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def _check_installed() -> None:
+    for package, least in (("torch", 2), ("transformers", 5)):
+        try:
+            version = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            version = "none"
+        if version == "none" or int(version.partition(".")[0]) < least:
+            raise EngineError(
+                f"limelight.hf needs {package} {least} or later, and here is {version}: "
+                f"pip install 'limelight[models]'"
+            )
 
 
 def __dir__() -> list[str]:

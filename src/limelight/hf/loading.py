@@ -160,7 +160,16 @@ def _model(place: Place, dtype: Any) -> PreTrainedModel:
     model: PreTrainedModel = kind.from_pretrained(
         place.folder, config=config, dtype=dtype, use_safetensors=True, **place.arguments, **SAFE
     )
+    if place.gguf is not None:
+        _forget_quantization(model)
     return model
+
+
+def _forget_quantization(model: Any) -> None:
+    """A GGUF's weights are plain numbers once loaded; the mark forbids .float() and saving."""
+    model.hf_quantizer, model.is_quantized, model.quantization_method = None, False, None
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
 
 
 def _tokenizer(place: Place) -> Any:

@@ -1,0 +1,230 @@
+"""limelight inspect: which heads of a model do what, on a text or an image of one's own."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from limelight.cli._edge import JsonOption, console, print_json, show, table
+from limelight.errors import ArgumentError, FileError
+
+if TYPE_CHECKING:
+    from limelight.capture import Capture, HealthTables
+    from limelight.heads import Heads
+
+COLOURS = {"saturated": "red", "peaked": "yellow", "healthy": "", "": "dim"}
+
+
+def inspect(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A model folder, a .gguf file, a name in the Hugging Face cache, smollm2, minilm; "
+            "or a saved capture (.safetensors)."
+        ),
+    ],
+    text: Annotated[str | None, typer.Option(help="What the model reads.")] = None,
+    file: Annotated[Path | None, typer.Option(help="A text file that the model reads.")] = None,
+    image: Annotated[Path | None, typer.Option(help="An image that the model looks at.")] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="Only these layers, as 0,3,10-14 or -1 for the last.")
+    ] = None,
+    tokens: Annotated[
+        int | None, typer.Option(min=1, help="Cut the text to so many tokens.")
+    ] = None,
+    generate: Annotated[
+        int, typer.Option(min=0, help="Let the model write so many tokens more.")
+    ] = 0,
+    figure: Annotated[
+        str, typer.Option(help="The figure to show: max_prob, entropy, spread, saturated, …")
+    ] = "max_prob",
+    save: Annotated[
+        Path | None, typer.Option(help="Write the capture to this .safetensors file.")
+    ] = None,
+    values: Annotated[bool, typer.Option("--values", help="Keep the values too.")] = False,
+    half: Annotated[bool, typer.Option("--half", help="Save in float16: half the size.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Show what a model's heads do on a text or an image: their health and what they look for."""
+    from limelight import heads as kinds
+    from limelight.capture.health import FIGURES
+
+    started = time.perf_counter()
+    if figure not in FIGURES:
+        raise ArgumentError(f"there is no figure {figure!r}: choose {', '.join(FIGURES)}")
+    if save is not None and not save.resolve().parent.is_dir():
+        raise FileError(f"{save}: there is no folder {save.parent} to write it to")
+    found = _capture(model, text, file, image, _numbers(layers), tokens, generate, values)
+    with _progress() as bar:
+        task = bar.add_task("Judging heads", total=len(found))
+        tables = found.health()
+        seen = kinds.find(found, progress=lambda done, _: bar.update(task, completed=done))
+    if save is not None:
+        with _progress() as bar:
+            bar.add_task(f"Writing {save.name}", total=None)
+            found.save(save, dtype="float16" if half else None)
+    spent = time.perf_counter() - started
+    if json:
+        print_json(_record(found, tables, seen, spent, save))
+    else:
+        _show(found, tables, seen, figure, spent, save)
+
+
+def _capture(
+    model: str, text: str | None, file: Path | None, image: Path | None, layers: Any,
+    tokens: int | None, generate: int, values: bool,
+) -> Capture:  # fmt: skip
+    from limelight.capture import Capture
+
+    given = [name for name, what in (("--text", text), ("--file", file), ("--image", image))
+             if what is not None]  # fmt: skip
+    if Path(model).is_file() and Path(model).suffix == ".safetensors":
+        if given or layers is not None:
+            raise ArgumentError(
+                f"{model} is a capture, made already: leave out {given or 'layers'}"
+            )
+        return Capture.open(model)
+    if len(given) != 1:
+        came = f"got {' and '.join(given)}" if given else "got none"
+        raise ArgumentError(f"give the model one of --text, --file and --image, and {came}")
+    if file is not None:
+        text = _read(file)
+    os.environ.setdefault("TQDM_DISABLE", "1")  # one progress bar at a time: ours
+    with _progress() as bar:
+        task = bar.add_task(f"Loading {Path(model).name}", total=None)
+        from limelight import hf
+
+        loaded = hf.load(model)
+        count = _layer_count(loaded.model, layers)
+        bar.update(task, description=f"Running {loaded.name}", total=count, completed=0)
+        found: Capture = loaded.capture(
+            text, image, layers=layers, values=values, tokens=tokens, generate=generate,
+            progress=None if generate else lambda _: bar.advance(task),
+        )  # fmt: skip
+        return found
+
+
+def _layer_count(model: Any, layers: Any) -> int:
+    from limelight.hf.recorder import layer_numbers
+
+    return len(layer_numbers(model)) if layers is None else len(layers)
+
+
+def _numbers(layers: str | None) -> list[int] | None:
+    """'0,3,10-14,-1' as numbers."""
+    if layers is None:
+        return None
+    found: list[int] = []
+    for part in layers.replace(" ", "").split(","):
+        both = re.fullmatch(r"(-?\d+)(?:-(\d+))?", part)
+        if both is None:
+            raise ArgumentError(f"--layers {layers}: {part!r} is no layer: write 0,3,10-14 or -1")
+        first, last = int(both[1]), int(both[2] or both[1])
+        found += range(first, last + 1)
+    return found
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise FileError(f"{path}: not UTF-8 text; an image goes with --image") from None
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar on stderr that is gone when its work is done; nothing where nobody looks."""
+    errors = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        yield bar
+
+
+def _record(
+    found: Capture, tables: HealthTables, seen: Heads, spent: float, save: Path | None
+) -> dict[str, Any]:
+    return {
+        "source": found.source,
+        "sites": [{"site": site.name, "layer": site.layer, "kind": site.kind, "heads": site.heads,
+                   "queries": site.queries, "keys": site.keys,
+                   "mask": None if site.mask is None else site.mask.expression}
+                  for site in found],
+        "health": tables.to_dict(),
+        "kinds": seen.to_dict(),
+        "seconds": spent,
+        "peak_memory_bytes": _peak(),
+        "saved": None if save is None else str(save),
+    }  # fmt: skip
+
+
+def _show(
+    found: Capture, tables: HealthTables, seen: Heads, figure: str, spent: float, save: Path | None
+) -> None:
+    from limelight.capture.health import TITLES
+
+    out = console()
+    site = found.sites[0]
+    words = tables.verdict
+    size = f"{len(found)} layers × {site.heads} heads, {site.queries:,} × {site.keys:,} tokens"
+    out.print(f"[bold]{found.source.get('model', 'capture')}[/]  {size}")
+    counts = [f"[{COLOURS[word] or 'green'}]{int((words == word).sum())} {word}[/]"
+              for word in ("healthy", "peaked", "saturated")]  # fmt: skip
+    out.print(f"heads: {', '.join(counts)}\n")
+    out.print(f"{TITLES[figure]}, layers down, heads across")
+    for view in _tables(tables, figure, out.width):
+        show(out, view)
+    view = table("kind", "such a head", "the strongest, as layer.head")
+    for name, meaning, best in seen.lines():
+        view.add_row(name, meaning, ", ".join(best) or "[dim]the text gives it no chance[/]")
+    out.print("heads of known kinds (? = too weak to be one)")
+    show(out, view)
+    out.print(f"[dim]{spent:.1f} s, {_peak() / 1e9:.2f} GB at most[/]")
+    if save is not None:
+        out.print(
+            f"saved to {save} ({save.stat().st_size / 1e6:,.1f} MB): limelight studio shows it"
+        )
+
+
+def _tables(tables: HealthTables, figure: str, width: int) -> Iterator[Table]:
+    """The figure's table, in pieces where the terminal is too narrow for all heads."""
+    from limelight.capture.health import cell
+
+    numbers, words, names = tables[figure], tables.verdict, tables.names()
+    heads = numbers.shape[1]
+    texts = [[cell(figure, n, "") for n in row] for row in numbers]
+    wide = max((len(text) for row in texts for text in row), default=1) + 2
+    step = max(1, (width - 6 - max(len(name) for name in names)) // wide)
+    for start in range(0, heads, step):
+        columns = range(start, min(start + step, heads))
+        view = table("", *(str(h) for h in columns))
+        view.padding = (0, 0, 0, 1)
+        for column in view.columns:
+            column.justify = "right"
+        for at, name in enumerate(names):
+            row = [Text(texts[at][h], style=COLOURS[words[at, h]]) for h in columns]
+            view.add_row(name, *row)
+        yield view
+
+
+def _peak() -> int:
+    """The most memory that this process has held, in bytes."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used if sys.platform == "darwin" else used * 1024
