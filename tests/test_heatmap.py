@@ -20,6 +20,7 @@ from limelight.engines import ENGINES, find
 from limelight.errors import ArgumentError, EngineError, ShapeError
 from limelight.heatmap import (
     Heatmap,
+    Top,
     heatmap,
     heatmap_of,
     logsumexp_of,
@@ -335,6 +336,45 @@ def test_tensors_in_numpy_out() -> None:
         np.testing.assert_allclose(got.values, expected, rtol=near, atol=near / 100)
         exact = [x.detach().double().numpy() for x in tensors]
         np.testing.assert_allclose(weights(*tensors), weights(*exact), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.parametrize("case", CASES, **IDS)
+def test_plain_torch_looks_as_well(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What engines on tensors fall back on, in steps of a few rows; here on CPU tensors."""
+    import torch
+
+    from limelight.engines import _torch_pool as kernels
+
+    monkeypatch.setattr(kernels, "CELLS", 1500)
+    dtype = np.float32
+    arrays, options = case.arrays(dtype)
+    numbers = {k: torch.as_tensor(v) if isinstance(v, np.ndarray) else v
+               for k, v in options.items()}  # fmt: skip
+    call = prepare(*(torch.as_tensor(x) for x in arrays[:2]), **numbers)
+    exactly = prepare(*arrays[:2], **options)
+    cells, allowed = dense(exactly)
+    rough = plain(exactly, dtype)
+    lse = torch.as_tensor(steps(exactly).logsumexp.astype(dtype))
+    spans = (call.queries // 3, call.queries), (call.keys // 5, call.keys)
+    shape = tuple(min(stop - start, bins) for (start, stop), bins in zip(spans, (5, 7), strict=True))
+    edges = [regions.edges(*span, bins) for span, bins in zip(spans, shape, strict=True)]
+    for kind in ("max", "sum"):
+        values, counts = (x.numpy() for x in kernels.pool(call, lse, *edges, kind))
+        if kind == "sum":
+            values = values / np.maximum(counts, 1)
+        values = np.where(counts == 0, np.nan, values).astype(np.float32)
+        exact, near = (pool_dense(x, allowed, spans, shape, kind.replace("sum", "mean"))
+                       for x in (cells, rough))  # fmt: skip
+        assert_as_good(exactly, values, exact, near, f"{case} {kind}")
+    sums = kernels.received(call, lse).numpy()
+    assert_as_good(exactly, sums, cells.sum(2), rough.sum(2), f"{case} received")
+    rows, columns = np.array([0, call.queries - 1]), np.array([call.keys - 1, 0])
+    block = kernels.block(call, lse, rows, columns).numpy()
+    some = np.s_[:, :, rows[:, None], columns]
+    assert_as_good(exactly, block, cells[some], rough[some], f"{case} block")
+    best = Top(*(x.numpy() for x in kernels.strongest(call, lse, np.arange(call.queries), 4)), rows)
+    check_top(exactly, best, cells, rough, f"{case} top")
 
 
 def test_nothing_to_look_at() -> None:

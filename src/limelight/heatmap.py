@@ -235,7 +235,7 @@ def weights_of(
     call, chosen = _on_engine(call, engine)
     statistics = _statistics(call, chosen, int(at.min()), int(at.max()) + 1, logsumexp)
     region = regions.contiguous(at) and regions.contiguous(across)
-    if region and not hasattr(chosen.module, "block") and hasattr(chosen.module, "pool"):
+    if region and not is_torch(call.query) and not hasattr(chosen.module, "block"):
         return _single_bins(call, chosen, statistics, at, across)
     return _array(_kernel(chosen, call, "block")(call, statistics, at, across))
 
@@ -267,8 +267,7 @@ def pooled(
         raise ArgumentError(f"pool={pool!r}: choose 'max', a bin's largest weight, or 'mean'")
     call, chosen = _on_engine(call, engine)
     statistics = _statistics(call, chosen, int(row_edges[0]), int(row_edges[-1]), logsumexp)
-    kernel = _kernel(chosen, call, "pool")
-    return _array(kernel(call, statistics, row_edges, column_edges, pool))
+    return _pool(chosen, call, statistics, row_edges, column_edges, pool)
 
 
 def received_of(call: Call, *, logsumexp: Array | None = None, engine: str = "auto") -> Array:
@@ -293,17 +292,17 @@ def top_of(
     call, chosen = _on_engine(call, engine)
     statistics = _statistics(call, chosen, int(at.min()), int(at.max()) + 1, logsumexp)
     best, their_weights = _kernel(chosen, call, "strongest")(call, statistics, at, int(k))
-    return Top(best, their_weights, at)
+    return Top(_array(best), _array(their_weights), at)
 
 
 def logsumexp_of(call: Call, *, engine: str = "auto") -> Array:
     """Each row's logsumexp, [B, Hq, Nq]: what everything here can reuse."""
     call, chosen = _on_engine(call, engine)
-    return _statistics(call, chosen, 0, call.queries, None)
+    return _array(_statistics(call, chosen, 0, call.queries, None))
 
 
 def _array(array: Any) -> Array:
-    return np.asarray(array)
+    return np.asarray(array.cpu() if is_torch(array) else array)
 
 
 def _call(
@@ -350,19 +349,46 @@ def _kernel(engine: Engine, call: Call, name: str) -> Any:
     return getattr(_numpy_pool, name)
 
 
-def _statistics(call: Call, engine: Engine, start: int, stop: int, given: Array | None) -> Array:
-    """The logsumexp of rows start..stop at least, as [B, Hq, Nq]: the one at hand, or one pass."""
+def _statistics(call: Call, engine: Engine, start: int, stop: int, given: Any) -> Any:
+    """The logsumexp of rows start..stop at least, as [B, Hq, Nq]: the one at hand, or one pass.
+
+    An array of the call's kind, on its device.
+    """
     if given is not None:
-        return given
+        return _beside(call, given)
     own = regions.some_rows(call, start, stop)
     found = engine.module.forward(replace(own, value=own.key[..., :0]), health=False).logsumexp
-    if is_torch(found):
-        found = found.cpu().numpy()
     if (start, stop) == (0, call.queries):
-        return _array(found)
-    whole = np.full((call.batch, call.query_heads, call.queries), np.nan, found.dtype)
-    whole[:, :, start:stop] = found
-    return whole
+        return found
+    whole = np.full((call.batch, call.query_heads, call.queries), np.nan, _array(found).dtype)
+    whole[:, :, start:stop] = _array(found)
+    return _beside(call, whole)
+
+
+def _beside(call: Call, array: Any) -> Any:
+    if not is_torch(call.query):
+        return array
+    import torch
+
+    return torch.as_tensor(array, device=call.query.device).contiguous()
+
+
+def _pool(
+    engine: Engine, call: Call, statistics: Any, row_edges: Array, column_edges: Array, kind: str
+) -> Array:
+    """An engine's picture, NaN where a bin has no allowed cell: float32 [B, Hq, P, Q].
+
+    On arrays `pool` returns just that. On tensors it returns the largest or summed weights and the
+    numbers of allowed cells, for kinds "max" and "sum".
+    """
+    kernel = _kernel(engine, call, "pool")
+    if not is_torch(call.query):
+        return _array(kernel(call, statistics, row_edges, column_edges, kind))
+    how = "max" if kind == "max" else "sum"
+    found, cells = kernel(call, statistics, row_edges, column_edges, how)
+    values, counts = _array(found), _array(cells)
+    values = values if kind == "max" else values / np.maximum(counts, 1)
+    return np.where(counts == 0, np.nan, values).astype(np.float32)
 
 
 def _single_bins(
@@ -370,7 +396,7 @@ def _single_bins(
 ) -> Array:
     """A block as a picture whose bins are single cells; those not allowed weigh nothing."""
     edges = [np.append(at, at[-1] + 1) for at in (rows, columns)]
-    values = _array(engine.module.pool(call, statistics, *edges, "max"))
+    values = _pool(engine, call, statistics, edges[0], edges[1], "max")
     values[np.broadcast_to(regions.count(call, *edges) == 0, values.shape)] = 0.0
     return values
 
