@@ -72,7 +72,7 @@ struct Space {  // one thread's memory for a block of rows
 template <class P>
 static void begin_rows(const Call& call, const Logits& logits, const Sizes& z, i64 batch,
                        i64 key_head, i64 first, i64 count, const Space<P>& x) {
-    for (i64 r = 0; r < count; ++r) x.rows[r] = row_of(call, batch, key_head, first + r);
+    read_rows(call, batch, key_head, first, count, x.rows);
     for (i64 r = 0; r < round_up(count, MR); ++r) {
         x.m[r] = -inf;
         x.l[r] = x.e[r] = 0.0f;

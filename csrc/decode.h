@@ -134,6 +134,7 @@ static void decode_keys(const Call& call, const Result& out, const Logits& logit
                         i64 batch, i64 key_head, i64 from, i64 to, const DecodeSpace& x) {
     const Rows keys = rows_of(call.k, batch, key_head), values = rows_of(call.v, batch, key_head);
     const i64 rows = z.rows, d = z.d;
+    bool first = true;  // nothing in `o` yet: the first block goes straight there
     for (i64 k0 = from; k0 < to; k0 += z.kb) {
         const Range range = range_of(call, x.rows, rows, k0, least(to, k0 + z.kb));
         const i64 n = range.to - range.from;
@@ -160,22 +161,25 @@ static void decode_keys(const Call& call, const Result& out, const Logits& logit
             softmax_tile<Single, false>(static_cast<int>(rows), columns, x.s, z.kb, nullptr, 0,
                                         logits, x.m, x.l, x.e, x.alpha);
         if (!z.dv) continue;
-        fill(x.t, 0, rows * z.columns, 0.0f);
+        float* const sums = first ? x.o : x.t;
+        fill(sums, 0, rows * z.columns, 0.0f);
         r = 0;
         for (; r + 4 <= rows && W == 16; r += 4)
-            gather_rows<T, 4>(x.s + r * z.kb, z.kb, values, range.from, n, z.columns, x.t + r * z.columns);
+            gather_rows<T, 4>(x.s + r * z.kb, z.kb, values, range.from, n, z.columns, sums + r * z.columns);
         for (; r + 2 <= rows && W == 16; r += 2)
-            gather_rows<T, 2>(x.s + r * z.kb, z.kb, values, range.from, n, z.columns, x.t + r * z.columns);
+            gather_rows<T, 2>(x.s + r * z.kb, z.kb, values, range.from, n, z.columns, sums + r * z.columns);
         for (; r < rows; ++r)
-            gather_rows<T, 1>(x.s + r * z.kb, z.kb, values, range.from, n, z.columns, x.t + r * z.columns);
+            gather_rows<T, 1>(x.s + r * z.kb, z.kb, values, range.from, n, z.columns, sums + r * z.columns);
         for (r = 0; r < rows; ++r) {
-            float *const t = x.t + r * z.columns, *const o = x.o + r * z.columns;
+            float *const t = sums + r * z.columns, *const o = x.o + r * z.columns;
             if ((range.partial || logits.written) && !all_finite(t, z.columns))
                 gather_carefully(call, x.rows[r], values, range.from, n, x.s + r * z.kb, t);
+            if (first) continue;
             const vf alpha = vset(x.alpha[r]);
             for (i64 c = 0; c < z.columns; c += W)
                 vstore(o + c, vfma(vload(o + c), alpha, vload(t + c)));
         }
+        first = false;
     }
 }
 
@@ -186,8 +190,8 @@ static void decode_item(void* context, i64 item, char* scratch) {
     const DecodeSpace x(carve, f.z);
     const i64 head = item / f.chunks, chunk = item % f.chunks;
     const i64 batch = f.batch_of(head), key_head = f.key_head_of(head), rows = f.z.rows;
+    read_rows(call, batch, key_head, 0, rows, x.rows);
     for (i64 r = 0; r < rows; ++r) {
-        x.rows[r] = row_of(call, batch, key_head, r);
         float* const q = x.q + r * f.z.d;
         load_row(call.q.at(batch, x.rows[r].head, x.rows[r].query), call.q.stride[3], call.q.dtype,
                  f.z.d, q);
@@ -196,7 +200,6 @@ static void decode_item(void* context, i64 item, char* scratch) {
         x.m[r] = -inf;
         x.l[r] = x.e[r] = 0.0f;
     }
-    fill(x.o, 0, rows * f.z.columns, 0.0f);
     const i64 from = chunk * CHUNK, to = least(call.keys(), from + CHUNK);
     switch (call.q.dtype) {
         case Dtype::bf16:
@@ -208,6 +211,8 @@ static void decode_item(void* context, i64 item, char* scratch) {
         default:
             decode_keys<Dtype::f32>(call, f.out, f.logits, f.z, batch, key_head, from, to, x);
     }
+    for (i64 r = 0; r < rows; ++r)  // a row that saw no key of this chunk
+        if (x.l[r] == 0.0f) fill(x.o, r * f.z.columns, (r + 1) * f.z.columns, 0.0f);
     if (f.chunks == 1) {
         for (i64 r = 0; r < rows; ++r)
             write_row(call, f.out, f.logits, batch, x.rows[r].head, x.rows[r].query, x.m[r], x.l[r],

@@ -81,7 +81,7 @@ static void run_forward(const Call& call, const Result& out, int threads) {
     if (call.keys() == 0) f.chunks = 1;
     const double work = 4.0 * static_cast<double>(f.heads) * static_cast<double>(f.z.rows) *
                         static_cast<double>(call.keys()) * static_cast<double>(f.z.d + f.z.dv) / 2;
-    if (work < 1e6) threads = 1;  // below some 10 us, waking threads costs more than it brings
+    if (work < 1e6) threads = 1;  // some 10 us: where cores are busy, a region can cost far more
 
     const bool direct = decodes(call);
     if (direct || f.z.rows <= f.z.bq) {

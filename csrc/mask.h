@@ -27,10 +27,10 @@ INLINE Span span_of(const Call& call, const char* spans, i64 n) {
     return Span{lo, hi};
 }
 
-INLINE Row row_of(const Call& call, i64 batch, i64 key_head, i64 r) {
+INLINE Row row_of(const Call& call, i64 batch, i64 head, i64 query) {
     Row row;
-    row.head = key_head * call.group() + r / call.queries();
-    row.query = r % call.queries();
+    row.head = head;
+    row.query = query;
     row.lo = 0;
     row.hi = call.keys();
     const Mask& mask = call.mask;
@@ -57,6 +57,15 @@ INLINE Row row_of(const Call& call, i64 batch, i64 key_head, i64 r) {
     row.dense = mask.dense ? mask.dense.at(batch, row.head, row.query) : nullptr;
     row.bias = call.bias ? call.bias.at(batch, row.head, row.query) : nullptr;
     return row;
+}
+
+// Rows [first, first + count) of the stack of one key head.
+INLINE void read_rows(const Call& call, i64 batch, i64 key_head, i64 first, i64 count, Row* rows) {
+    i64 head = key_head * call.group() + first / call.queries(), query = first % call.queries();
+    for (i64 r = 0; r < count; ++r) {
+        rows[r] = row_of(call, batch, head, query);
+        if (++query == call.queries()) ++head, query = 0;
+    }
 }
 
 enum Cover { EMPTY, PARTIAL, FULL };
@@ -119,6 +128,7 @@ struct Range {
 };
 
 INLINE Range range_of(const Call& call, const Row* rows, i64 count, i64 from, i64 to) {
+    if (call.mask.everything()) return Range{from, to, false};
     i64 lo = to, hi = from;
     for (i64 r = 0; r < count; ++r) {
         lo = least(lo, rows[r].lo < rows[r].hi ? rows[r].lo : to);

@@ -16,11 +16,9 @@ INLINE void load_row(const char* from, i64 stride, Dtype dtype, i64 n, float* to
     const i64 size = item_size(dtype);
     i64 i = 0;
     if (stride == size) {
-        if (dtype == Dtype::f32) {
-            std::memcpy(to, from, static_cast<std::size_t>(4 * n));
-            return;
-        }
-        if (dtype == Dtype::bf16)
+        if (dtype == Dtype::f32)
+            for (; i + W <= n; i += W) vstore(to + i, vload(reinterpret_cast<const float*>(from) + i));
+        else if (dtype == Dtype::bf16)
             for (; i + W <= n; i += W) vstore(to + i, vload_bf16(from + 2 * i));
         else if (dtype == Dtype::f16)
             for (; i + W <= n; i += W) vstore(to + i, vload_f16(from + 2 * i));
@@ -31,7 +29,8 @@ INLINE void load_row(const char* from, i64 stride, Dtype dtype, i64 n, float* to
 INLINE void store_row(const float* from, Dtype dtype, i64 n, char* to) {
     i64 i = 0;
     if (dtype == Dtype::f32) {
-        std::memcpy(to, from, static_cast<std::size_t>(4 * n));
+        for (; i + W <= n; i += W) vstore(reinterpret_cast<float*>(to) + i, vload(from + i));
+        std::memcpy(to + 4 * i, from + i, static_cast<std::size_t>(4 * (n - i)));
     } else if (dtype == Dtype::bf16) {
         for (; i + W <= n; i += W) vstore_bf16(to + 2 * i, vload(from + i));
         for (; i < n; ++i) store_bf16(to + 2 * i, from[i]);

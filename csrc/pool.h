@@ -143,7 +143,7 @@ static void pool_item(void* context, i64 item, char* scratch) {
     const i64 column_group = item % f.column_groups, rest = item / f.column_groups;
     const i64 row_group = rest % f.row_groups, bh = rest / f.row_groups;
     const i64 batch = bh / call.query_heads(), head = bh % call.query_heads();
-    const i64 key_head = head / call.group(), stacked = head % call.group() * call.queries();
+    const i64 key_head = head / call.group();
     const i64 p0 = f.first_row[row_group], p1 = f.first_row[row_group + 1];
     const i64 q0 = f.first_column[column_group], bins = f.first_column[column_group + 1] - q0;
     const i64 *const rows = f.pool.row_edges, *const columns = f.pool.column_edges + q0;
@@ -156,7 +156,7 @@ static void pool_item(void* context, i64 item, char* scratch) {
     if (f.pool.kind != Pooling::sum)
         for (i64 p = p0; p < p1; ++p)
             for (i64 i = rows[p]; i < rows[p + 1]; ++i)
-                count_row(call, row_of(call, batch, key_head, stacked + i), columns, bins,
+                count_row(call, row_of(call, batch, head, i), columns, bins,
                           x.cells + (p - p0) * bins, x.spare);
     for (i64 k0 = columns[0]; k0 < columns[bins]; k0 += POOL_KEYS) {
         const i64 k1 = least(columns[bins], k0 + POOL_KEYS);
@@ -175,7 +175,7 @@ static void pool_item(void* context, i64 item, char* scratch) {
             for (i64 r = 0; r < round_up(count, MR); ++r) {
                 const char* from = nullptr;
                 if (r < count) {
-                    x.rows[r] = row_of(call, batch, key_head, stacked + i0 + r);
+                    x.rows[r] = row_of(call, batch, head, i0 + r);
                     x.base[r] = lse[i0 + r] == -inf ? 0.0f : lse[i0 + r];
                     from = call.q.at(batch, head, i0 + r);
                 }

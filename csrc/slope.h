@@ -48,11 +48,11 @@ struct SlopeSpace {
 static void begin_slopes(const Call& call, const Logits& logits, const View& grad,
                          const RowGradients& known, i64 batch, i64 key_head, i64 first, i64 count,
                          const SlopeSpace& x) {
+    read_rows(call, batch, key_head, first, count, x.rows);
     for (i64 r = 0; r < round_up(count, MR); ++r) {
         const char *q = nullptr, *g = nullptr;
         if (r < count) {
             Row& row = x.rows[r];
-            row = row_of(call, batch, key_head, first + r);
             const i64 at = (batch * call.query_heads() + row.head) * call.queries() + row.query;
             x.base[r] = known.base[at];
             x.share[r] = known.share ? known.share[at] : 1.0f;

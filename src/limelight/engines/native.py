@@ -23,6 +23,7 @@ except ImportError as error:
     _WHY = f"its extension module could not be loaded ({error}): install limelight with a C++ compiler"
 
 FLOATS = {"float32": 0, "bfloat16": 1, "float16": 2, "float64": 3}
+_FLOAT32 = np.dtype(np.float32)
 POOLS = {"max": 0, "mean": 1}
 _CODES: dict[Any, int] = {}  # dtype objects of NumPy and torch as they turn up
 
@@ -54,11 +55,16 @@ def set_isa(name: str) -> None:
 
 
 def forward(call: Call, *, health: bool) -> State:
-    rows = call.query.shape[:3]
-    output = _empty(call, (*rows, call.value.shape[3]))
-    stats = _empty(call, (3 if health else 1, *rows), "float32")
-    _native.forward(*_arguments(call), _block(output), _block(stats), health)
-    return State(output, *stats)
+    query = call.query
+    rows = query.shape[:3]
+    shape, stats_shape = (*rows, call.value.shape[3]), (3, *rows) if health else rows
+    if type(query) is np.ndarray and query.dtype is _FLOAT32:  # a small call is mostly overhead
+        output, stats = np.empty(shape, _FLOAT32), np.empty(stats_shape, _FLOAT32)
+        _native.forward(*_arguments(call), output, stats, health)
+    else:
+        output, stats = _empty(call, shape), _empty(call, stats_shape, "float32")
+        _native.forward(*_arguments(call), _block(output), _block(stats), health)
+    return State(output, stats[0], stats[1], stats[2]) if health else State(output, stats)
 
 
 def backward(call: Call, state: State, grad_output: Any) -> Gradients:
@@ -106,22 +112,18 @@ def _pool(call: Call, logsumexp: Any, row_edges: Any, column_edges: Any, kind: i
 
 
 def _arguments(call: Call) -> tuple[Any, ...]:
-    allowed, bias, sinks = call.allowed, call.bias, call.sinks
+    """A call as `_native` takes it."""
+    query, key, value, allowed = call.query, call.key, call.value, call.allowed
+    bias, sinks = call.bias, call.sinks
+    if type(query) is not np.ndarray or query.dtype is not _FLOAT32:
+        query, key, value = _array(query), _array(key), _array(value)
     return (
-        _code(call.query.dtype),
-        _array(call.query),
-        _array(call.key),
-        _array(call.value),
-        allowed.band,
-        allowed.spans,
+        _code(call.query.dtype), query, key, value, allowed.band, allowed.spans,
         None if allowed.dense is None else _array(allowed.dense),
-        None if bias is None else _array(bias),
-        0 if bias is None else _code(bias.dtype),
-        None if sinks is None else _array(sinks),
-        0 if sinks is None else _code(sinks.dtype),
-        call.scale,
-        call.softcap or 0.0,
-    )
+        None if bias is None else _array(bias), 0 if bias is None else _code(bias.dtype),
+        None if sinks is None else _array(sinks), 0 if sinks is None else _code(sinks.dtype),
+        call.scale, call.softcap or 0.0,
+    )  # fmt: skip
 
 
 def _code(dtype: Any) -> int:
@@ -150,7 +152,7 @@ def _empty(call: Call, shape: tuple[int, ...], dtype: str | None = None) -> Any:
     """A fresh array of the call's kind, and of its dtype unless told otherwise."""
     query = call.query
     if type(query) is np.ndarray:
-        return np.empty(shape, dtype or query.dtype)
+        return np.empty(shape, _FLOAT32 if dtype else query.dtype)
     import torch
 
     return torch.empty(shape, dtype=getattr(torch, dtype) if dtype else query.dtype)
