@@ -172,7 +172,7 @@ def test_lines_are_the_strongest_keys(studio: Running, sample: Capture) -> None:
         ("/api/captures/sample/image", "no picture"),
         ("/api/captures/sample/report?budget=0", ">= 1"),
         ("/api/captures/sample/report?batch=7", "batch"),
-        ("/api/exercise?level=99&seed=1", "level 99"),
+        ("/api/exercise?level=99&seed=1", "level"),
         ("/api/exercise?level=1", "seed"),
         ("/api/exercise?level=1&seed=-1", ">= 0"),
         ("/api/runs/none", "no .jsonl"),

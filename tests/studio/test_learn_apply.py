@@ -196,7 +196,7 @@ def test_the_triangle_is_dragged(page: Any) -> None:
     grip.scroll_into_view_if_needed()
     box = part.locator(".triangle svg").bounding_box()
     cell = box["width"] / N
-    knob = part.locator(".knob").bounding_box()
+    knob = part.locator("circle.knob").bounding_box()
     page.mouse.move(knob["x"] + knob["width"] / 2, knob["y"] + knob["height"] / 2)
     page.mouse.down()
     page.mouse.move(

@@ -27,6 +27,13 @@ class Nothing(Asked, frozen=True):
     """A request without parameters."""
 
 
+class MediaTypes:
+    """What an endpoint gives that is not JSON: the kinds that its bytes may be."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+
 @dataclass(frozen=True)
 class Binary:
     """An answer that is not JSON: its bytes, kind, and extra headers (a file's name, a shape)."""
@@ -41,7 +48,7 @@ class Endpoint:
     """One address of the API.
 
     function(studio, asked, cancel) runs in a thread of its lane. It is plain Python over the
-    library: it knows nothing of HTTP. `gives` is the type of its answer, or a media type.
+    library: it knows nothing of HTTP. `gives` is the type of its answer, or MediaTypes.
     """
 
     path: str

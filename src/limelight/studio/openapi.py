@@ -10,7 +10,7 @@ import msgspec
 
 from limelight import __version__
 from limelight.studio.answers import Problem
-from limelight.studio.endpoint import Endpoint
+from limelight.studio.endpoint import Endpoint, MediaTypes
 
 REFERENCE = "#/components/schemas/{name}"
 ERRORS = {
@@ -18,6 +18,7 @@ ERRORS = {
     "401": "the key is missing",
     "404": "there is no such thing",
     "409": "a package that this needs is not installed",
+    "415": "the body is not application/json",
     "413": "the body, or what is asked for, is too large",
     "503": "too many requests are waiting",
 }
@@ -26,7 +27,7 @@ ERRORS = {
 def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """The whole document; it names no server, because every start has its own address."""
     types = [kind for endpoint in endpoints for kind in (endpoint.asked, endpoint.gives)
-             if not isinstance(kind, str)]  # fmt: skip
+             if not isinstance(kind, MediaTypes)]  # fmt: skip
     schemas, components = msgspec.json.schema_components([*types, Problem], ref_template=REFERENCE)
     found = {repr(kind): schema for kind, schema in zip([*types, Problem], schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
@@ -48,9 +49,9 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 def _operation(
     endpoint: Endpoint, found: dict[str, Any], components: dict[str, Any]
 ) -> dict[str, Any]:
-    if isinstance(endpoint.gives, str):
-        kind = endpoint.gives
-        content: dict[str, Any] = {kind: {"schema": {"type": "string", "format": "binary"}}}
+    if isinstance(endpoint.gives, MediaTypes):
+        binary = {"schema": {"type": "string", "format": "binary"}}
+        content: dict[str, Any] = dict.fromkeys(endpoint.gives.names, binary)
     else:
         content = {"application/json": {"schema": found[repr(endpoint.gives)]}}
     problem = {"application/json": {"schema": found[repr(Problem)]}}

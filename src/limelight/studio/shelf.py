@@ -147,10 +147,9 @@ class Shelf:
 
 def shipped() -> dict[str, Path]:
     """The captures inside the package, by name."""
-    from importlib.resources import files
+    from limelight.captures import captures
 
-    folder = Path(str(files("limelight"))) / "captures"
-    return {path.name.removesuffix(ENDING): path for path in sorted(folder.glob(f"*{ENDING}"))}
+    return {row.name: row.path for row in captures()}
 
 
 def _version(listed: Listed) -> tuple[Path, int, int]:

@@ -12,7 +12,7 @@ from limelight.report.facts import FIGURES, facts
 from limelight.report.facts import summary as brief
 from limelight.studio.answers import NotFound
 from limelight.studio.api.asked import Index, OfCapture, OfSite
-from limelight.studio.endpoint import Binary, Endpoint, Nothing
+from limelight.studio.endpoint import Binary, Endpoint, MediaTypes, Nothing
 from limelight.studio.shelf import Book, Origin
 from limelight.studio.work import Cancel
 
@@ -145,6 +145,6 @@ ENDPOINTS = (
              "Health figures of every head, layers down.", lane="heavy"),
     Endpoint("/api/captures/{id}/sites/{site}/health", site_health, OfSite, SiteHealth,
              "Health figures of one site's heads.", lane="heavy"),
-    Endpoint("/api/captures/{id}/image", image, OfPicture, "image/png",
+    Endpoint("/api/captures/{id}/image", image, OfPicture, MediaTypes("image/png"),
              "The picture a vision model saw."),
 )  # fmt: skip

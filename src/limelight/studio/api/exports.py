@@ -13,7 +13,7 @@ import msgspec
 from limelight.pictures import heatmap as draw
 from limelight.report import report
 from limelight.studio.api.asked import Index, OfCapture, OfHead, Part, Pixels, Pool, part
-from limelight.studio.endpoint import Binary, Endpoint
+from limelight.studio.endpoint import Binary, Endpoint, MediaTypes
 from limelight.studio.work import Cancel
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ def attachment(name: str) -> dict[str, str]:
 
 ENDPOINTS = (
     Endpoint("/api/captures/{id}/sites/{site}/heads/{head}/picture", picture, OfPicture,
-             "image/png", "A head's map as a PNG or SVG file.", lane="look"),
-    Endpoint("/api/captures/{id}/report", capture_report, OfReport, "text/html",
+             MediaTypes("image/png", "image/svg+xml"), "A head's map as a PNG or SVG file.",
+             lane="look"),
+    Endpoint("/api/captures/{id}/report", capture_report, OfReport, MediaTypes("text/html"),
              "The capture as one self-contained HTML file.", lane="heavy"),
 )  # fmt: skip

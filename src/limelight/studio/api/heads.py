@@ -12,7 +12,7 @@ from limelight.capture import Site
 from limelight.errors import ArgumentError
 from limelight.report import looks
 from limelight.studio.api.asked import Few, Index, OfHead, Part, Pixels, Pool, part
-from limelight.studio.endpoint import Binary, Endpoint
+from limelight.studio.endpoint import Binary, Endpoint, MediaTypes
 from limelight.studio.work import Cancel
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _head(studio: Studio, asked: OfHead) -> Site:
 ENDPOINTS = (
     Endpoint(f"{HERE}/rows", head_rows, OfHead, HeadRows, "A head's vectors, up to 256 tokens."),
     Endpoint(HERE + "/cells/{row}/{column}", cell, OfCell, CellData, "One weight, computed."),
-    Endpoint(f"{HERE}/tile", tile, OfTile, "application/octet-stream",
+    Endpoint(f"{HERE}/tile", tile, OfTile, MediaTypes("application/octet-stream"),
              "A rectangle of the weights, pooled: height × width little-endian float32.",
              lane="look"),
     Endpoint(f"{HERE}/strip", strip, OfStrip, Strip, "One row or one column of the weights.",

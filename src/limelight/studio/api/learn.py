@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Step = Literal["raw", "scaled", "weights", "output", "dominant"]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-Level = Annotated[int, msgspec.Meta(ge=0, le=1000)]
+Level = Annotated[int, msgspec.Meta(ge=0, le=max(exercises.LEVELS))]
 Typed = Annotated[str, msgspec.Meta(max_length=100)]
 
 

@@ -1,0 +1,187 @@
+"""Learn as a page: reached by keyboard and by address, clean for axe, whole at every width."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PARTS = ("step", "map", "lab", "example", "scaling", "apply", "future")
+AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    if AXE.is_file():
+        return AXE.read_text("utf-8")
+    if os.environ.get("CI") == "true":
+        pytest.fail("axe-core is not installed: run `npm ci` in web/")
+    pytest.skip("axe-core is not installed: run `npm ci` in web/")
+
+
+def ready(page: Any) -> Any:
+    page.locator("#apply form").wait_for()
+    page.locator("#map").get_by_text("Fetching the head").wait_for(state="detached")
+    return page
+
+
+def violations(page: Any, axe: str) -> list[str]:
+    """Serious and critical findings, one line each."""
+    page.evaluate(axe)
+    found = page.evaluate("async () => (await axe.run(document)).violations")
+    return [
+        f"{one['id']} ({one['impact']}): {node['html'][:160]} {node.get('failureSummary', '')}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 360])
+def test_axe_finds_nothing_serious(
+    open_tab: Callable[..., Any], axe: str, width: int, dark: bool
+) -> None:
+    page = ready(open_tab(width=width, dark=dark))
+    step = page.locator("#step")
+    for name in ("X", "Q, K, V", "Scores", "Scaled", "Masked", "Weights", "Output"):
+        step.get_by_role("tab", name=name, exact=True).click()
+        if name == "Masked":
+            step.get_by_role("switch").click()
+        assert violations(page, axe) == []
+    page.locator("#lab").get_by_role("switch").click()  # saturated: another set of colours
+    page.locator("#apply").get_by_role("button", name="Quiz").click()
+    page.locator("#apply").get_by_role("radio").first.check()
+    for opened in page.locator("summary").all():
+        opened.click()
+    assert violations(page, axe) == []
+
+
+@pytest.mark.parametrize("width", [360, 414, 768, 1024, 1440, 2560, 3840])
+def test_nothing_is_wider_than_the_window(open_tab: Callable[..., Any], width: int) -> None:
+    page = ready(open_tab(width=width))
+    for name in ("X", "Q, K, V", "Scores", "Weights", "Output"):
+        page.locator("#step").get_by_role("tab", name=name, exact=True).click()
+        wide = page.evaluate("document.scrollingElement.scrollWidth")
+        assert wide <= width
+    spills = page.evaluate(
+        """() => [...document.querySelectorAll("main .card > *")].filter(element => {
+            const card = element.parentElement.getBoundingClientRect();
+            const box = element.getBoundingClientRect();
+            return box.right > card.right + 1 || box.left < card.left - 1;
+        }).map(element => element.outerHTML.slice(0, 200))"""
+    )
+    assert spills == []
+
+
+def test_stepping_through_moves_nothing_below(page: Any) -> None:
+    ready(page)
+    tops = set()
+    for name in ("X", "Q, K, V", "Scores", "Scaled", "Masked", "Weights", "Output"):
+        page.locator("#step").get_by_role("tab", name=name, exact=True).click()
+        tops.add(page.evaluate("document.getElementById('map').offsetTop"))
+    assert len(tops) == 1
+
+
+def test_the_lab_moves_nothing_below(page: Any) -> None:
+    ready(page)
+    lab = page.locator("#lab")
+    tops = {page.evaluate("document.getElementById('example').offsetTop")}
+    lab.get_by_role("switch").click()
+    for d_k in (1, 16, 1024):
+        lab.get_by_role("textbox", name="d k").fill(str(d_k))
+        tops.add(page.evaluate("document.getElementById('example').offsetTop"))
+    assert len(tops) == 1
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_link_leads_to_a_part(open_tab: Callable[..., Any], part: str) -> None:
+    page = open_tab(f"#/learn/{part}")
+    page.wait_for_function(
+        """id => { const top = document.getElementById(id)?.getBoundingClientRect().top;
+                   return top !== undefined && Math.abs(top) < 80; }""",
+        arg=part,
+    )
+    assert page.evaluate("document.activeElement.id") == part
+
+
+def test_the_parts_are_listed_and_the_one_being_read_is_marked(page: Any) -> None:
+    ready(page)
+    rail = page.get_by_role("navigation", name="Parts")
+    assert rail.get_by_role("link").count() == len(PARTS)
+    rail.get_by_role("link", name="Worked example").click()
+    page.wait_for_function(
+        "document.querySelector('.rail [aria-current]')?.hash === '#/learn/example'"
+    )
+
+
+def test_the_first_tab_stop_skips_to_the_content(page: Any) -> None:
+    ready(page)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    assert page.url.endswith("#/learn")
+
+
+def test_every_control_has_a_name_and_can_be_reached(page: Any) -> None:
+    """Tab goes through the page in order, once, and never gets stuck."""
+    ready(page)
+    seen: list[str] = []
+    for _ in range(250):
+        page.keyboard.press("Tab")
+        here = page.evaluate(
+            """() => { const at = document.activeElement;
+                if (at === document.body) return "";
+                window.count ??= 0; at.dataset.stop ??= String(++window.count);
+                return at.dataset.stop; }"""
+        )
+        if not here or here in seen:
+            break
+        seen.append(here)
+    reached = page.evaluate(
+        """() => [...document.querySelectorAll("main section[id]")].map(part =>
+            [part.id, part.querySelectorAll("[data-stop]").length])"""
+    )
+    assert all(count > 0 for _, count in reached), reached
+
+
+def test_the_theme_is_chosen_and_kept(page: Any) -> None:
+    ready(page)
+    button = page.get_by_role("button", name="Theme")
+
+    def surface() -> str:
+        return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    light = surface()
+    button.click()
+    dark = surface()
+    assert light != dark
+    page.reload()
+    ready(page)
+    assert surface() == dark
+    button.click()
+    assert surface() == light
+    button.click()
+    assert button.get_attribute("title") == "Theme: as the system"
+
+
+def test_the_first_word_lights_what_it_looks_at(page: Any) -> None:
+    ready(page)
+    sentence = page.get_by_role("group", name="Choose a word")
+    assert "cat looks at curious" in page.locator(".told").first.inner_text()
+    sentence.get_by_role("button", name="watched").click()
+    assert "watched looks at cat" in page.locator(".told").first.inner_text()
+    page.keyboard.press("ArrowLeft")
+    assert "cat looks at curious" in page.locator(".told").first.inner_text()
+
+
+def test_the_first_paint_comes_within_a_second(open_tab: Callable[..., Any]) -> None:
+    page = ready(open_tab())
+    page.reload()
+    ready(page)
+    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    assert paint < 1000

@@ -1,0 +1,168 @@
+"""A training run's log, read while it grows."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from limelight.errors import ArgumentError, FileError
+from limelight.studio.runs import Run, is_run
+from tests.studio import samples
+from tests.studio.conftest import Running
+
+
+def written(path: Path, steps: int = 40) -> Run:
+    samples.write_lines(path, samples.run_lines(steps))
+    run = Run(path, 10**9)
+    run.read_on()
+    return run
+
+
+def test_every_record_is_read(tmp_path: Path) -> None:
+    run = written(tmp_path / "run.jsonl")
+    assert (run.records, run.heads, run.model) == (40, 12, "GPT")
+    assert [event.event for event in run.events] == ["raised", "cleared"]
+    seen = run.view("saturated", 1000)
+    lines = [line for line in samples.run_lines() if line["kind"] == "record"]
+    expected = np.array(
+        [[x for site in line["sites"] for x in site["saturated"]] for line in lines]
+    ).T
+    np.testing.assert_allclose(seen.values, expected, rtol=1e-6)
+    assert seen.steps == [line["step"] for line in lines]
+
+
+@pytest.mark.parametrize("bins", [1, 7, 39, 40])
+def test_pooling_keeps_the_worse(tmp_path: Path, bins: int) -> None:
+    run = written(tmp_path / "run.jsonl")
+    for figure, worse in (("saturated", np.max), ("entropy", np.min)):
+        whole, pooled = run.view(figure, 1000), run.view(figure, bins)
+        edges = [*(whole.steps.index(step) for step in pooled.steps), len(whole.steps)]
+        for column, (low, high) in enumerate(itertools.pairwise(edges)):
+            np.testing.assert_array_equal(
+                pooled.values[:, column], worse(whole.values[:, low:high], axis=1)
+            )
+        assert pooled.last_steps[-1] == whole.steps[-1]
+
+
+def test_it_grows(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    lines = samples.run_lines(20)
+    samples.write_lines(path, lines[:9])
+    run = Run(path, 10**9)
+    run.read_on()
+    assert run.records == 8
+    text = json.dumps(lines[9])
+    with path.open("a") as file:
+        file.write(text[:50])  # half a line is not a line yet
+    run.read_on()
+    assert run.records == 8
+    with path.open("a") as file:
+        file.write(text[50:] + "\n")
+    run.read_on()
+    assert run.records == 9
+    samples.write_lines(path, lines[10:], "a")
+    run.read_on()
+    assert run.records == 20
+    samples.write_lines(path, lines[:4])  # begun anew
+    run.read_on()
+    assert run.records == 3
+
+
+def test_strange_lines_cost_themselves_alone(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    samples.write_lines(path, samples.run_lines(3))
+    with path.open("ab") as file:
+        file.write(b'\n{"kind": "record"\nnull\n[]\n\xff\xfe\n{"kind": "record", "step": NaN}\n{"kind": "mystery", "x": 1}\n'
+                   b'{"kind": "record", "step": 99, "sites": [{"name": "blocks.0.attention", "heads": 9, "saturated": [1]},'
+                   b'{"name": "new", "heads": 2, "saturated": [0.5, null]}, {"name": "vast", "heads": 999999999}]}\n'
+                   b'{"kind": "end", "step": 100, "reason": "closed"}\n')  # fmt: skip
+    run = Run(path, 10**9)
+    run.read_on()
+    assert (run.records, run.heads, run.ended) == (4, 14, "closed")
+    last = run.view("saturated", 100).values[:, -1]
+    assert np.isnan(last[:12]).all()
+    assert last[12] == 0.5
+    assert np.isnan(last[13])
+
+
+def test_limits(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    samples.write_lines(path, samples.run_lines(3))
+    with pytest.raises(FileError, match="longer than"):
+        Run(path, 100).read_on()
+    with pytest.raises(ArgumentError, match="mood"):
+        written(path).view("mood", 10)
+    assert not is_run(tmp_path / "nothing.jsonl")
+
+
+def test_an_empty_run(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    samples.write_lines(path, samples.run_lines(0))
+    run = Run(path, 10**9)
+    run.read_on()
+    assert run.view("saturated", 10).steps == []
+
+
+def test_the_server_tells_of_it(studio: Running) -> None:
+    assert [run["id"] for run in studio.get("/api/runs")] == ["run"]
+    info = studio.get("/api/runs/run")
+    assert (info["records"], info["last_step"], info["bounds"][0]["raise_at"]) == (40, 390, 0.9)
+    view = studio.get("/api/runs/run/view?figure=spread&bins=11")
+    assert len(view["steps"]) == 11
+    assert len(view["values"]) == 12
+
+
+def test_a_page_is_told_when_a_run_grows(
+    start_studio: Callable[..., Running], tmp_path: Path
+) -> None:
+    import websockets
+
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = folder / "run.jsonl"
+    lines = samples.run_lines(6)
+    samples.write_lines(path, lines[:4])
+    running = start_studio(folder=folder)
+
+    async def follow() -> list[Any]:
+        heard = []
+        async with websockets.connect(
+            f"ws://{running.netloc}/api/runs/run/live", origin=running.origin,
+            additional_headers={"Authorization": f"Bearer {running.token}"},
+        ) as socket:  # fmt: skip
+            heard.append(json.loads(await asyncio.wait_for(socket.recv(), 10)))
+            await socket.send("x" * 100)  # let pass
+            samples.write_lines(path, lines[4:], "a")
+            heard.append(json.loads(await asyncio.wait_for(socket.recv(), 10)))
+            samples.write_lines(path, [{"kind": "end", "step": 60, "reason": "closed"}], "a")
+            heard.append(json.loads(await asyncio.wait_for(socket.recv(), 10)))
+        return heard
+
+    before, after, ended = asyncio.run(follow())
+    assert before == {"records": 3, "ended": None}
+    assert after == {"records": 6, "ended": None}
+    assert ended == {"records": 6, "ended": "closed"}
+
+
+def test_too_long_a_message_ends_the_connection(studio: Running) -> None:
+    import websockets
+
+    async def shout() -> None:
+        async with websockets.connect(
+            f"ws://{studio.netloc}/api/runs/run/live", origin=studio.origin,
+            additional_headers={"Authorization": f"Bearer {studio.token}"},
+        ) as socket:  # fmt: skip
+            await socket.recv()
+            await socket.send("x" * 100_000)
+            with pytest.raises(websockets.ConnectionClosed):
+                await asyncio.wait_for(socket.recv(), 10)
+
+    asyncio.run(shout())
+    assert studio.ask("/healthz").status == 200

@@ -1,0 +1,138 @@
+"""Widgets: what they hold, what they answer, and what stands in where anywidget is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from limelight import Causal, trace
+from limelight import notebook as nb
+from limelight.errors import ArgumentError
+from tests.studio import samples
+
+QUERY, KEY, VALUE = (
+    [[2.0, 1.0]],
+    [[2.0, 1.0], [1.0, 0.0], [0.0, -1.0]],
+    [[10.0, 0.0], [0.0, 8.0], [1.0, 1.0]],
+)
+
+
+@pytest.fixture
+def views(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nb, "built", lambda name: f"/* {name} */")
+
+
+@pytest.fixture
+def without_anywidget(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "anywidget" else found(name)
+    )
+
+
+def test_a_trace_becomes_a_capture_with_the_same_cells() -> None:
+    tr = trace(QUERY, KEY, VALUE, tokens=(["q"], ["a", "b", "c"]))
+    held = nb.as_capture(tr)
+    assert held.tokens == (("a", "b", "c"),)
+    assert held[0].cell(0, 0).weight == tr.cell(0, 0).weight
+    rng = np.random.default_rng(1)
+    array = rng.standard_normal((2, 3, 7, 5))
+    big = trace(array, array, array, mask=Causal(), softcap=3.0, sinks=np.ones(3))
+    held = nb.as_capture(big, batch=1)
+    for head in range(3):
+        np.testing.assert_allclose(held[0].weights(head=head), big.weights[1, head], rtol=1e-12)
+
+
+def test_one_head_of_a_site() -> None:
+    site = samples.text_capture()[1]
+    held = nb.as_capture(site, head=1)
+    assert held.sites[0].heads == 1
+    assert held.sites[0].cell(6, 2).weight == site.cell(6, 2, head=1).weight
+    assert held.source["title"] == "layers.1.attention, head 1"
+
+
+def test_what_cannot_be_shown_is_said() -> None:
+    with pytest.raises(ArgumentError, match="cannot be shown"):
+        nb.as_capture([1, 2])  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="head="):
+        nb.as_capture(samples.text_capture(), head=1)
+    with pytest.raises(ArgumentError, match="batch=3"):
+        nb.as_capture(samples.text_capture()[0], batch=3)
+
+
+@pytest.mark.parametrize("what", ["trace", "site", "capture"])
+def test_plain_html_where_anywidget_is_missing(without_anywidget: None, what: str) -> None:
+    capture = samples.text_capture(7)
+    shown = nb.show(
+        {"trace": trace(QUERY, KEY, VALUE), "site": capture[0], "capture": capture}[what]
+    )
+    html = shown._repr_html_()
+    assert html.startswith("<")
+    assert "<script" not in html
+    assert "<img" not in html
+
+
+def test_the_widget_holds_a_bundle(views: None) -> None:
+    pytest.importorskip("anywidget")
+    view = nb.show(samples.text_capture())
+    data = json.loads(view.data)
+    assert (data["format"], data["precision"]) == ("limelight.bundle", "float32")
+    assert len(data["vectors"]["heads"]) == 12
+    assert len(view.data) <= nb.BUDGET
+    assert "http" not in view._esm
+    assert any("widget-view" in kind for kind in view._repr_mimebundle_()[0])
+    view.close()
+
+
+def test_the_kernel_answers_what_the_view_asks() -> None:
+    capture = samples.text_capture()
+    at = {"site": 1, "head": 1}
+    found, arrays = nb.answer(
+        capture,
+        0,
+        {**at, "ask": "tile", "rows": [0, 23], "columns": [0, 23], "height": 11, "width": 7},
+    )
+    assert found == {}
+    expected = capture[1].heatmap((11, 7), head=1).values
+    np.testing.assert_array_equal(np.frombuffer(arrays[0], "<f4").reshape(11, 7), expected)
+    cell, _ = nb.answer(capture, 0, {**at, "ask": "cell", "row": 6, "column": 2})
+    assert cell == capture[1].one(1).cell(6, 2).to_dict()
+    strip, _ = nb.answer(capture, 0, {**at, "ask": "strip", "side": "column", "index": 2})
+    assert strip["token"] == samples.HOSTILE[2]
+    lines, _ = nb.answer(capture, 0, {**at, "ask": "lines", "rows": [0, 5], "k": 3})
+    assert len(lines["rows"]) == len(lines["weights"])
+    for reply in (cell, strip, lines):
+        json.dumps(reply, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"ask": "tile"}, {"ask": "cell", "site": 9, "head": 0}, {"ask": "cell", "site": 0, "head": 99, "row": 0, "column": 0},
+     {"ask": "cell", "site": 0, "head": 0, "row": -1, "column": 0}, {"ask": "shoe", "site": 0, "head": 0},
+     {"ask": "tile", "site": 0, "head": 0, "rows": [0, 5], "columns": [0, 5], "height": 10**6, "width": 2},
+     {"ask": "tile", "site": 0, "head": 0, "rows": "all", "columns": [0, 5], "height": 2, "width": 2},
+     {"ask": "cell", "site": True, "head": 0, "row": 0, "column": 0}],
+)  # fmt: skip
+def test_a_strange_question_is_an_error_in_words(asked: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError):
+        nb.answer(samples.text_capture(5), 0, asked)
+
+
+def test_messages_go_back_with_their_number(views: None) -> None:
+    pytest.importorskip("anywidget")
+    view = nb.show(samples.text_capture(5))
+    sent: list[Any] = []
+    view.send = lambda content, buffers=None: sent.append((content, buffers))
+    view._handle_custom_msg(
+        {"id": 7, "ask": "cell", "site": 0, "head": 0, "row": 1, "column": 0}, []
+    )
+    view._handle_custom_msg({"id": 8, "ask": "cell", "site": 5, "head": 0}, [])
+    view._handle_custom_msg("nonsense", [])
+    assert [content["id"] for content, _ in sent] == [7, 8]
+    assert sent[0][0]["found"]["row"] == 1
+    assert "no site 5" in sent[1][0]["error"]
+    view.close()

@@ -1,0 +1,239 @@
+"""The report: within its budget, true to the library, harmless whatever the tokens say."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from limelight import Causal
+from limelight.capture import Capture, Site
+from limelight.cli import app
+from limelight.errors import ArgumentError, LimelightError
+from limelight.report import bundle, page, report, write_report
+from limelight.report.judge import worst_first
+from tests.studio import samples
+
+DTYPES = {"u1": np.uint8, "u2": np.dtype("<u2"), "f2": np.dtype("<f2"), "f4": np.dtype("<f4")}
+
+
+@pytest.fixture
+def views(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand-ins for the built view, so that these tests need no Node."""
+    parts = {"report.js": "const end = '</script><!--';", "report.css": "body{margin:0}"}
+    monkeypatch.setattr(page, "built", parts.__getitem__)
+
+
+def unpacked(packed: dict[str, Any]) -> Any:
+    data = zlib.decompress(base64.b64decode(packed["data"]))
+    return np.frombuffer(data, DTYPES[packed["dtype"]]).reshape(packed["shape"])
+
+
+class Elements(HTMLParser):
+    """The elements of a page as a browser's parser finds them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, str] = {}
+        self._open = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        self._open = dict(attrs).get("id") or tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts[self._open] = self.texts.get(self._open, "") + data
+
+
+@pytest.mark.parametrize("precision", ["float16", "float32"])
+def test_the_vectors_are_the_captures(precision: str) -> None:
+    capture = samples.text_capture()
+    made = bundle(capture, budget=10**7, precision=precision)
+    assert len(made.complete) == 12
+    vectors = made.data["vectors"]
+    for site in range(3):
+        for head in range(4):
+            parts = vectors["heads"][f"{site}.{head}"]
+            query, key, value = (
+                unpacked(vectors["arrays"][parts[name]]) for name in ("query", "key", "value")
+            )
+            exact = capture.sites[site]
+            np.testing.assert_array_equal(query, exact.query[0, head].astype(precision))
+            np.testing.assert_array_equal(key, exact.key[0, head // 2].astype(precision))
+            np.testing.assert_array_equal(value, exact.value[0, head // 2].astype(precision))
+            mask = np.unpackbits(unpacked(vectors["arrays"][parts["mask"]]))[: 23 * 23].reshape(
+                23, 23
+            )
+            np.testing.assert_array_equal(mask, np.tri(23))
+    assert len(vectors["arrays"]) == 12 + 6 + 6 + 1  # queries; keys and values shared; one mask
+
+
+def test_the_maps_are_the_heatmaps() -> None:
+    capture = samples.long_capture(301)
+    made = bundle(capture, budget=10**7)
+    coded = unpacked(made.data["maps"][0])
+    assert coded.shape == (1, 128, 128)
+    expected = capture.sites[0].heatmap((128, 128)).values
+    seen = np.where(coded[0] == 65_535, np.nan, (coded[0] / 65_534) ** 2)
+    np.testing.assert_array_equal(np.isnan(seen), np.isnan(expected))
+    np.testing.assert_allclose(seen, expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("side", [64, 32, 16])
+def test_smaller_maps_are_those_of_that_size(side: int) -> None:
+    from limelight.report.bundle import _halved
+
+    site = samples.long_capture(701).sites[0]
+    whole = site.heatmap((128, 128)).values[None]
+    np.testing.assert_array_equal(_halved(whole, side)[0], site.heatmap((side, side)).values)
+
+
+@pytest.mark.parametrize("budget", [40_000, 60_000, 100_000, 10**6])
+def test_it_stays_within_its_budget(views: None, budget: int) -> None:
+    capture = samples.text_capture(97)
+    made = report(capture, budget=budget)
+    assert made.size == len(made.html.encode()) <= budget
+    assert made.heads == 12
+    if budget == 40_000:
+        assert made.complete < 12
+    if budget == 10**6:
+        assert made.complete == 12
+
+
+def test_the_worst_heads_keep_their_vectors_first() -> None:
+    capture = samples.text_capture(97)
+    whole = bundle(capture, budget=10**7)
+    some = bundle(capture, budget=whole.size // 4)
+    assert 0 < len(some.complete) < 12
+    assert some.complete[0] == (1, 1)
+    order = [(finding["site"], finding["head"]) for finding in whole.data["findings"]]
+    assert some.complete == [place for place in order if place in some.complete]
+
+
+def test_a_budget_that_cannot_be_kept_is_said(views: None) -> None:
+    with pytest.raises(ArgumentError, match="at least"):
+        report(samples.text_capture(97), budget=12_000)
+    with pytest.raises(ArgumentError, match="the page alone takes"):
+        report(samples.text_capture(5), budget=100)
+    with pytest.raises(ArgumentError, match="float16 or float32"):
+        report(samples.text_capture(5), precision="float8")
+    with pytest.raises(ArgumentError, match="batch=1"):
+        report(samples.text_capture(5), batch=1)
+
+
+def test_the_data_cannot_leave_their_element(views: None) -> None:
+    capture = samples.text_capture()
+    html = report(capture, title='</title><script>alert(1)</script>"\x00‮').html
+    parsed = Elements()
+    parsed.feed(html)
+    names = [tag for tag, _ in parsed.found]
+    assert names.count("script") == 2
+    assert "img" not in names
+    assert not [attrs for _, attrs in parsed.found if any(name.startswith("on") for name in attrs)]
+    assert not [attrs for _, attrs in parsed.found if "src" in attrs or "href" in attrs]
+    data = json.loads(parsed.texts["limelight-data"])
+    assert data["capture"]["key_tokens"] == [list(samples.tokens(23))]
+    assert "<" not in parsed.texts["limelight-data"]
+    assert "\x00" not in html
+    assert "‮" not in parsed.texts["title"]
+
+
+def test_the_policy_names_exactly_what_is_in_the_page(views: None) -> None:
+    import hashlib
+
+    html = report(samples.text_capture(5)).html
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html)
+    assert policy is not None
+    assert "unsafe" not in policy[1]
+    assert "default-src 'none'" in policy[1]
+    for element in ("script", "style"):
+        inside = re.search(rf"<{element}>(.*?)</{element}>", html, re.DOTALL)
+        assert inside is not None
+        digest = base64.b64encode(hashlib.sha256(inside[1].encode()).digest()).decode()
+        assert f"{element}-src 'sha256-{digest}'" in policy[1]
+    assert html.index("Content-Security-Policy") < html.index("<style")
+
+
+def sick_capture() -> Capture:
+    capture = samples.text_capture(13)
+    capture.sites[0].query[0, 2, 3] = np.nan
+    return capture
+
+
+def test_rows_that_are_not_a_number_come_first() -> None:
+    capture = sick_capture()
+    summaries = tuple(site.health().summary() for site in capture.sites)
+    findings = worst_first(capture, summaries, None)
+    assert (findings[0].site, findings[0].head) == (0, 2)
+    assert "not a number" in findings[0].why
+    assert (findings[1].site, findings[1].head, findings[1].verdict) == (1, 1, "saturated")
+    assert "95 % or more on one key" in findings[1].why
+    json.dumps(bundle(capture, budget=10**6).data, allow_nan=False)
+
+
+def test_a_head_that_rests_on_the_first_key_is_called_a_sink() -> None:
+    rng = np.random.default_rng(0)
+    key = rng.standard_normal((1, 1, 31, 4))
+    key[0, 0, 0] = 30.0
+    site = Site("s", 0, np.abs(rng.standard_normal((1, 1, 31, 4))) + 1, key, mask=Causal(),
+                tokens=(("<s>", *"abcdefghijklmnopqrstuvwxyz1234"),))  # fmt: skip
+    found = worst_first(Capture((site,)), (site.health().summary(),), None)
+    assert "attention sink" in found[0].why
+    assert "“<s>”" in found[0].why
+
+
+@pytest.mark.parametrize(
+    "capture",
+    [
+        Capture(()),
+        Capture((Site("a", 0, np.zeros((1, 2, 1, 3)), np.zeros((1, 2, 1, 3))),)),
+        Capture((Site("a", 0, np.zeros((1, 2, 0, 3)), np.zeros((1, 1, 0, 3))),)),
+        Capture((Site("a", 0, np.zeros((1, 1, 2, 3)), np.zeros((1, 1, 5, 3)), kind="cross"),)),
+        Capture((Site("a", 0, np.ones((2, 1, 3, 3)), np.ones((2, 1, 3, 3)), softcap=5.0, sinks=np.ones(1),
+                      bias=np.zeros((1, 1, 3, 3))),)),
+        samples.image_capture(),
+        samples.long_capture(5000),
+    ],
+    ids=["empty", "one token", "no tokens", "cross", "sinks", "image", "long"],
+)  # fmt: skip
+def test_every_kind_of_capture_makes_a_report(views: None, capture: Capture) -> None:
+    made = report(capture, budget=3_000_000)
+    assert made.size <= 3_000_000
+    data = json.loads(made.html.partition('id="limelight-data">')[2].partition("</script>")[0])
+    assert len(data["maps"]) == len(capture.sites)
+
+
+def test_the_command(views: None, tmp_path: Path) -> None:
+    source, target = tmp_path / "x.safetensors", tmp_path / "out.html"
+    samples.text_capture().save(source)
+    runner = CliRunner()
+    done = runner.invoke(app, ["report", str(source), "-o", str(target), "--json"])
+    assert done.exit_code == 0, done.output
+    facts = json.loads(done.stdout)
+    assert facts["bytes"] == target.stat().st_size
+    assert facts["heads_with_vectors"] == 12
+    again = runner.invoke(app, ["report", str(source), "-o", str(target)])
+    assert isinstance(again.exception, (SystemExit, LimelightError))
+    assert "--force" in again.output or "--force" in str(again.exception)
+    forced = runner.invoke(
+        app, ["report", str(source), "-o", str(target), "--force", "--budget", "0.5"]
+    )
+    assert forced.exit_code == 0, forced.output
+    assert "12 heads" in forced.output
+
+
+def test_a_file_is_written_whole_or_not_at_all(views: None, tmp_path: Path) -> None:
+    with pytest.raises(LimelightError, match="cannot be written"):
+        write_report(samples.text_capture(5), tmp_path / "none" / "x.html")
+    made = write_report(samples.text_capture(5), tmp_path / "x.html")
+    assert (tmp_path / "x.html").read_text() == made.html
+    assert list(tmp_path.iterdir()) == [tmp_path / "x.html"]
