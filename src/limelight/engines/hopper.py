@@ -2,100 +2,241 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import torch
-
 from limelight.call import Call
-from limelight.engines.gpu.masks import MaskArguments, broadcast_strides, mask_arguments
 from limelight.reference import Gradients, State
 
 LOG2E = math.log2(math.e)
-L2_BYTES = 24 << 20  # keys and values that one section of heads may hold, of the 50 MB of L2
+SECTION = 4  # query heads whose tiles run together, so that their keys and values stay in L2
+LARGEST = 256  # head size
+PACKED_ROWS = 64  # up to so many rows a key head the keys are split, and heads packed
+FILL = 1e30  # |logit| of a forbidden cell, in base 2
+
+
+def missing() -> str | None:
+    for name in ("torch", "triton"):
+        if importlib.util.find_spec(name) is None:
+            return f"{name} is not installed: pip install {name}"
+    if importlib.util.find_spec("triton.experimental.gluon") is None:
+        return "this Triton has no Gluon: it needs 3.6 or later"
+    import torch
+
+    if not torch.cuda.is_available():
+        return "torch sees no GPU here"
+    major, minor = torch.cuda.get_device_capability()
+    if major != 9:
+        return f"it needs a Hopper GPU (compute capability 9.0), and this one is {major}.{minor}"
+    return None
+
+
+def cannot(call: Call) -> str | None:
+    for name, size in (("queries and keys", call.head_size), ("values", call.value_size)):
+        if size % 8 or not 0 < size <= LARGEST:
+            return f"it takes head sizes that are multiples of 8 up to {LARGEST}, and {name} have {size}"
+    if not 1e-30 < call.scale < 1e30:
+        return f"it takes a positive scale, and this one is {call.scale:g}"
+    return None
 
 
 @dataclass(frozen=True)
 class Tile:
-    """How a head size is tiled: consumer warpgroups of 64 rows, keys a block, buffers, registers."""
+    """How a head size is tiled: consumer warpgroups of 64 rows, keys a block, buffers, registers.
+
+    `query_in_registers` spares shared-memory bandwidth; `overlap` mixes one block while the next
+    one's softmax runs, without it a warpgroup takes them in turn and leaves the overlap to others.
+    """
 
     consumers: int
     keys: int
     stages: int
     registers: int
+    query_in_registers: bool
+    overlap: bool
 
 
-def tile_for(head_size: int, value_size: int) -> Tile:
-    """The tile for padded sizes (64, 128 or 256)."""
-    if max(head_size, value_size) == 64:
-        return Tile(consumers=3, keys=128, stages=4, registers=128)
-    if max(head_size, value_size) == 128:
-        return Tile(consumers=2, keys=128, stages=2, registers=168)
-    return Tile(consumers=2, keys=64, stages=2, registers=168)
+def tile_for(
+    size: int, value_size: int, keys: int, health: bool, band: bool, busy: bool = False
+) -> Tile:
+    """The tile for padded sizes (64, 128 or 256), as measured on an H200 at 2k to 16k.
+
+    Tried and slower: key blocks of 64 at size 128 (0.87), of 256 at 64 (0.82, wgmma serialised),
+    two warpgroups of 64 rows without the query in registers (0.95), rescaling only when the
+    maximum moved by 2^8 (0.97).
+    """
+    largest = max(size, value_size)
+    if largest == 256:
+        return Tile(2, 64, 2, 168, False, not busy)
+    if busy:  # a softcap, a bias or a mask read cell by cell needs the registers
+        return Tile(2, 128, 2, 168, False, False)
+    if largest == 128:
+        return Tile(2, 128, 2, 168, True, not (health and band))
+    if health and keys < 8192:
+        return Tile(2, 128, 4, 168, True, not band)
+    return Tile(3, 128, 4, 128, False, not band)
 
 
 def padded(size: int) -> int:
     return 64 if size <= 64 else 128 if size <= 128 else 256
 
 
-@cache
-def _counter(device: torch.device, stream: int) -> torch.Tensor:
-    return torch.zeros(2, dtype=torch.int32, device=device)
+def forward(call: Call, *, health: bool) -> State:
+    from limelight.engines.gpu import launch, portable
+
+    done = launch.trivial(call, health)
+    if done is not None:
+        return done
+    if call.queries * call.group <= PACKED_ROWS and call.keys > 128:
+        return portable.decode(call, health)
+    return tiles(call, health)
 
 
-@cache
-def _flags(device: torch.device, stream: int, size: int) -> torch.Tensor:
-    return torch.zeros(size, dtype=torch.int32, device=device)
-
-
-def run(
-    call: Call, health: bool, tile: Tile | None = None, 
-    programs: int | None = None, section: int | None = None, qreg: bool | None = None, overlap: bool = True,
-) -> Any:
+def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | None = None) -> State:
+    """The pass over tiles of rows: the Gluon kernel, and with care what that one flagged."""
+    import torch
     from triton.experimental.gluon import language as gl
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-    from limelight.engines.gpu import hopper_forward as kernel
+    from limelight.engines.gpu import hopper_forward, launch, plan, portable
+    from limelight.engines.gpu.masks import broadcast_strides, mask_arguments
 
-    q, k, v = call.query, call.key, call.value
-    d, dv = padded(call.head_size), padded(call.value_size)
-    tile = tile or tile_for(d, dv)
+    device = call.query.device
     batch, heads, nq, nk = call.batch, call.query_heads, call.queries, call.keys
-    out = torch.empty((batch, heads, nq, call.value_size), dtype=q.dtype, device=q.device)
-    stats = torch.empty((3 if health else 1, batch, heads, nq), dtype=torch.float32, device=q.device)
+    d, dv = padded(call.head_size), padded(call.value_size)
+    mask = mask_arguments(call.allowed, device)
+    busy = call.softcap is not None or call.bias is not None or mask.dense is not None
+    tile = tile or tile_for(d, dv, nk, health, mask.band, busy or mask.slots > 1)
     rows = 64 * tile.consumers
-    tiles = -(-nq // rows)
-    total = batch * heads * tiles
-    stream = torch.cuda.current_stream().cuda_stream
-    flags = _flags(q.device, stream, batch * heads * -(-nq // 64))
-    mask = mask_arguments(call.allowed, q.device)
-    layout = gl.NVMMASharedLayout(128, 16, 4)
-    post = call.softcap is not None or call.bias is not None
-    c = LOG2E if post else call.scale * LOG2E
-    if qreg is None:
-        qreg = d == 128
-    config = kernel.Config(
+    count = -(-nq // rows)
+    mode, table, table_strides, listed = 0, None, (0, 0), None
+    if mask.dense is not None or mask.slots > 1:
+        mode = 2
+        where, band, slots = launch.where_of(call)
+        table, listed = plan.lists(call, mask, where, rows, tile.keys)
+    elif mask.slots == 1:
+        mode, table = 1, plan.ranges(call, mask, rows)
+    if table is not None:
+        per_head = 0 if table.shape[1] == 1 else count
+        table_strides = (0 if table.shape[0] == 1 else table.shape[1] * count, per_head)
+    after = call.softcap is not None or call.bias is not None  # logits are then made before c
+    c = LOG2E if after else call.scale * LOG2E
+    config = hopper_forward.Config(
         D=d, DV=dv, BN=tile.keys, STAGES=tile.stages, CONSUMERS=tile.consumers, HEALTH=health,
-        MODE=0, MASKED=not mask.everything or nk % tile.keys != 0 or call.bias is not None, BAND=mask.band, LEFT=mask.band and mask.low > -nq, SPANS=mask.slots,
-        DENSE=mask.dense is not None, BIAS=call.bias is not None, SOFTCAP=call.softcap is not None,
-        SINKS=call.sinks is not None, QREG=qreg, OVERLAP=overlap, ALIAS=d == 256 and dv == 256, BM=rows,
-    )
-    if section is None:
-        section = max(1, L2_BYTES // max(1, nk * (d + dv) * 2)) * call.group
-    section = min(section, batch * heads)
-    sms = 132
-    grid = (min(total, sms) if programs is None else min(programs, total),)
-    kernel.forward_kernel[grid](
-        TensorDescriptor.from_tensor(q, [1, 1, 64, d], layout),
-        TensorDescriptor.from_tensor(k, [1, 1, tile.keys, d], layout),
-        TensorDescriptor.from_tensor(v, [1, 1, tile.keys, dv], layout),
-        TensorDescriptor.from_tensor(out, [1, 1, 64, dv], layout),
-        stats[0], stats[1] if health else None, stats[2] if health else None, flags, _counter(q.device, stream),
-        heads, call.group, nq, nk, tiles, batch * heads, section,
-        total, call.scale, c, -1e30 / c, call.softcap, call.sinks, mask.low, mask.high,
-        None, 0, 0, None, 0, None, 0, 0, 0, None, 0, 0, 0, 0, None, 0, 0, 0, 0,
+        MODE=mode, MASKED=not mask.everything or nk % tile.keys != 0 or call.bias is not None,
+        BAND=mask.band, LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots,
+        DENSE=mask.dense is not None, BIAS=call.bias is not None,
+        SOFTCAP=call.softcap is not None, SINKS=call.sinks is not None,
+        QREG=tile.query_in_registers, OVERLAP=tile.overlap, ALIAS=d == dv == 256, BM=rows,
+    )  # fmt: skip
+    state = launch.empty_state(call, health)
+    layout = gl.NVMMASharedLayout(128, 16, 4)
+    total = batch * heads * count
+    flags, counter = scratch(device, batch * heads * -(-nq // 64))
+    bias_strides = (0, 0, 0, 0) if call.bias is None else broadcast_strides(call.bias, 4)
+    hopper_forward.forward_kernel[(min(total, portable.processors(device)),)](
+        TensorDescriptor.from_tensor(aligned(call.query), [1, 1, 64, d], layout),
+        TensorDescriptor.from_tensor(aligned(call.key), [1, 1, tile.keys, d], layout),
+        TensorDescriptor.from_tensor(aligned(call.value), [1, 1, tile.keys, dv], layout),
+        TensorDescriptor.from_tensor(state.output, [1, 1, 64, dv], layout),
+        state.logsumexp, state.max_logit, state.entropy, flags, counter, heads, call.group, nq, nk,
+        count, batch * heads, min(section or max(SECTION, call.group), batch * heads), total,
+        call.scale, c, max(-FILL / c, -1e38), call.softcap or 1.0, call.sinks, mask.low, mask.high,
+        table, *table_strides, listed, 0 if listed is None else listed.shape[-1],
+        mask.spans, *mask.spans_strides, mask.dense, *mask.dense_strides, call.bias, *bias_strides,
         config, num_warps=4, maxnreg=tile.registers,
-    )
-    return State(out, stats[0], stats[1] if health else None, stats[2] if health else None), flags
+    )  # fmt: skip
+    portable.again(call, state, flags, health)
+    return state
+
+
+def aligned(tensor: Any) -> Any:
+    """The tensor as it is where TMA can read it (16-byte strides, last axis contiguous), or a copy."""
+    strides = tensor.stride()
+    fits = strides[3] == 1 and tensor.data_ptr() % 16 == 0
+    for axis in range(3):
+        if tensor.shape[axis] > 1 and (strides[axis] <= 0 or strides[axis] % 8):
+            fits = False
+    if not fits:
+        return tensor.contiguous()
+    if any(stride % 8 for stride in strides[:3]):
+        # An axis of one element may have any stride; give it one that TMA takes.
+        return tensor.as_strided(tensor.shape, [s if s % 8 == 0 else 8 for s in strides[:3]] + [1])
+    return tensor
+
+
+@cache
+def _scratch(device: Any, stream: int, flags: int) -> tuple[Any, Any]:
+    import torch
+
+    zeros = torch.zeros(flags + 2, dtype=torch.int32, device=device)
+    return zeros[:-2], zeros[-2:]
+
+
+def scratch(device: Any, flags: int) -> tuple[Any, Any]:
+    """Flags and counters at zero, which the kernels leave at zero: kept for each stream.
+
+    While a CUDA graph is captured they are its own, so that replays may run beside other work.
+    """
+    import torch
+
+    size = 1 << max(flags - 1, 1).bit_length()
+    if torch.cuda.is_current_stream_capturing():
+        zeros = torch.zeros(flags + 2, dtype=torch.int32, device=device)
+        return zeros[:-2], zeros[-2:]
+    kept, counter = _scratch(device, torch.cuda.current_stream(device).cuda_stream, size)
+    return kept[:flags], counter
+
+
+def fused_backward(call: Call) -> bool | None:
+    """Whether torch's cuDNN backward computes this call's gradients: causal or not, None if not.
+
+    It sums the query's gradient in any order, so it is not for deterministic runs.
+    """
+    import torch
+
+    if torch.are_deterministic_algorithms_enabled():
+        return None
+    if call.bias is not None or call.softcap is not None or call.sinks is not None:
+        return None
+    if max(call.head_size, call.value_size) > 128 or call.head_size != call.value_size:
+        return None
+    allowed = call.allowed
+    if allowed.everything:
+        return False
+    low, high = allowed.band or (0, 1)
+    square = call.queries == call.keys and allowed.spans is None and allowed.dense is None
+    return True if square and high == 0 and low <= 1 - call.queries else None
+
+
+def backward(call: Call, state: State, grad_output: Any) -> Gradients:
+    from limelight.engines.gpu import portable
+
+    empty = not (call.keys and call.batch and call.query_heads and call.queries)
+    causal = None if empty else fused_backward(call)
+    if causal is None:
+        return portable.backward(call, state, grad_output)
+    import torch
+
+    key, value = call.key, call.value
+    if call.group > 1:
+        key = key.repeat_interleave(call.group, dim=1)
+        value = value.repeat_interleave(call.group, dim=1)
+    seed = torch.zeros((), dtype=torch.int64, device=call.query.device)
+    grads = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
+        grad_output.contiguous(), call.query, key, value, state.output,
+        state.logsumexp.unsqueeze(-1), seed, seed, None, None, None, call.queries, call.keys, 0.0,
+        causal, scale=call.scale,
+    )  # fmt: skip
+    grad_query, grad_key, grad_value = grads
+    if call.group > 1:
+        shape = (call.batch, call.key_heads, call.group, call.keys, -1)
+        grad_key = grad_key.view(shape).sum(2)
+        grad_value = grad_value.view(shape).sum(2)
+    if causal:
+        delta = portable.delta_of(call, state, grad_output)
+        portable.query_again(call, state, grad_output, delta, grad_query)
+    return Gradients(query=grad_query, key=grad_key, value=grad_value)

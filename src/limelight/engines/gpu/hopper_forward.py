@@ -327,14 +327,18 @@ def _mask(p, C: gl.constexpr, s, b, h, rows, start, lane):
     if C.LEFT:
         s = _keep(s, rows + (p.low - start), p.fill, "le")
     if C.SPANS > 0:
-        row = gl.minimum(rows, p.nq - 1).to(gl.int64) * p.spans_sq
         base = p.spans_ptr + b.to(gl.int64) * p.spans_sb + h.to(gl.int64) * p.spans_sh
-        inside = (cols < 0)[None, :] & (rows < 0)[:, None]
-        for r in gl.static_range(C.SPANS):
-            first = gl.load(base + row + 2 * r)
-            last = gl.load(base + row + 2 * r + 1)
-            inside = inside | ((cols[None, :] >= first[:, None]) & (cols[None, :] < last[:, None]))
-        s = gl.where(inside, s, p.fill)
+        base += gl.minimum(rows, p.nq - 1).to(gl.int64) * p.spans_sq
+        if C.SPANS == 1:
+            s = _keep(s, gl.load(base + 1) - 1 - start, p.fill, "ge")
+            s = _keep(s, gl.load(base) - start, p.fill, "le")
+        else:
+            inside = (cols < 0)[None, :] & (rows < 0)[:, None]
+            for r in gl.static_range(C.SPANS):
+                first = gl.load(base + 2 * r)[:, None]
+                last = gl.load(base + 2 * r + 1)[:, None]
+                inside = inside | ((cols[None, :] >= first) & (cols[None, :] < last))
+            s = gl.where(inside, s, p.fill)
     if C.DENSE:
         base = p.dense_ptr + b.to(gl.int64) * p.dense_sb + h.to(gl.int64) * p.dense_sh
         at = base + (rows.to(gl.int64) * p.dense_sq)[:, None] + (cols.to(gl.int64) * p.dense_sk)[None, :]

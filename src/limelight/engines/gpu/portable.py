@@ -26,7 +26,7 @@ class Blocks:
 def blocks_for(call: Call) -> Blocks:
     """Forward tiles that fit the shared memory of small GPUs."""
     if launch.INTERPRETED:
-        return Blocks(32, 32, 4, 1)
+        return Blocks(64, 64, 4, 1)
     size = launch.power_of_two(max(call.head_size, call.value_size))
     wide = call.dtype == "float32"
     if size <= 64:
@@ -40,7 +40,7 @@ def blocks_for(call: Call) -> Blocks:
 
 def backward_blocks_for(call: Call) -> Blocks:
     if launch.INTERPRETED:
-        return Blocks(32, 32, 4, 1)
+        return Blocks(64, 64, 4, 1)
     size = launch.power_of_two(max(call.head_size, call.value_size))
     if call.dtype == "float32":
         return Blocks(32, 32, 4, 1) if size <= 64 else Blocks(16, 16, 4, 1)
@@ -88,7 +88,7 @@ def decode(call: Call, health: bool, step: int | None = None, waves: int = 4, wa
     from limelight.engines.gpu import forward as kernels
 
     height = launch.power_of_two(call.queries * call.group)
-    step = step or (32 if launch.INTERPRETED else min(64, blocks_for(call).keys))
+    step = step or (128 if launch.INTERPRETED else min(64, blocks_for(call).keys))
     heads = call.batch * call.key_heads
     wanted = max(1, waves * processors(call.query.device) // heads)
     keys = max(step, -(-call.keys // wanted // step) * step)

@@ -1,0 +1,140 @@
+"""The portable GPU kernels on a CPU, under Triton's interpreter.
+
+Triton decides when a kernel is defined whether it is interpreted, so the tests run in a process of
+their own; seen from outside they are one test.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import limelight as ll
+from limelight import reference
+from limelight.call import prepare
+from tests.cases import CASES, Case
+
+INSIDE = os.environ.get("TRITON_INTERPRET") == "1"
+missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
+pytestmark = pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not installed")
+inside = pytest.mark.skipif(not INSIDE, reason="runs under the interpreter, by the test above")
+QUICK = {"grouped", "causal", "causal-more-queries", "window", "lengths-zero", "documents-scattered",
+         "array-thin", "bias-heads", "everything", "decode", "negative-scale"}  # fmt: skip
+
+
+@pytest.mark.skipif(INSIDE, reason="this is the outer test")
+@pytest.mark.timeout(600)
+def test_under_the_interpreter() -> None:
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__]
+    path = os.pathsep.join([str(root / "src"), str(root), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
+
+
+def _pair(case: Case, dtype: str = "float32") -> tuple[Any, Any]:
+    from tests.gpu.judge import calls
+
+    return calls(case, dtype, device="cpu")
+
+
+@inside
+@pytest.mark.parametrize("case", [case for case in CASES if case.name in QUICK], ids=str)
+def test_forward(case: Case) -> None:
+    from limelight.engines import triton
+    from tests.gpu.judge import judge_state
+
+    call, exact = _pair(case)
+    with np.errstate(all="ignore"):
+        state = triton.forward(call, health=True)
+    judge_state(state, call, exact, "float32", health=True)
+
+
+@inside
+def test_half() -> None:
+    from limelight.engines import triton
+    from tests.gpu.judge import judge_state
+
+    case = next(case for case in CASES if case.name == "causal")
+    call, exact = _pair(case, "float16")
+    with np.errstate(all="ignore"):
+        state = triton.forward(call, health=True)
+    judge_state(state, call, exact, "float16", health=True)
+
+
+@inside
+@pytest.mark.parametrize("name", ["grouped", "causal-more-queries", "array-thin", "everything"])
+def test_backward(name: str) -> None:
+    import torch
+
+    from limelight.engines import triton
+    from tests.gpu.judge import EPS, assert_close, plain_gradients
+
+    call, exact = _pair(next(case for case in CASES if case.name == name))
+    with np.errstate(all="ignore"):
+        state = triton.forward(call, health=False)
+        grad = torch.randn(state.output.shape, generator=torch.Generator().manual_seed(0))
+        got = triton.backward(call, state, grad)
+    truth = reference.gradients(exact, grad.double().numpy())
+    rough = plain_gradients(call, exact, grad, torch.float32)
+    for name in ("query", "key", "value", "bias", "sinks"):
+        if getattr(truth, name) is not None:
+            mine, plain = getattr(got, name), getattr(rough, name)
+            assert_close(mine, getattr(truth, name), plain, EPS["float32"], name, 3.0)
+
+
+@inside
+def test_nothing_masked_leaks() -> None:
+    import torch
+
+    from limelight.engines import triton
+
+    torch.manual_seed(0)
+    q, k, v = torch.randn(1, 1, 33, 16), torch.randn(1, 1, 40, 16), torch.randn(1, 1, 40, 8)
+    k[0, 0, 35], v[0, 0, 36] = float("nan"), float("inf")
+    call = prepare(q, k, v, mask=ll.Causal())
+    with np.errstate(all="ignore"):
+        state = triton.forward(call, health=True)
+        grads = triton.backward(call, state, torch.randn(1, 1, 33, 8))
+    assert state.output[0, 0, :28].isfinite().all()
+    assert state.output[0, 0, 28:].isnan().all()
+    assert grads.query[0, 0, :28].isfinite().all()
+
+
+@inside
+def test_pictures() -> None:
+    import torch
+
+    from limelight.engines import triton
+
+    torch.manual_seed(0)
+    q, k = torch.randn(1, 2, 31, 16), torch.randn(1, 1, 37, 16)
+    call = prepare(q, k, k, mask=ll.Causal())
+    weights = reference.steps(prepare(*(x.double().numpy() for x in (q, k, k)), mask=ll.Causal())).weights
+    with np.errstate(all="ignore"):
+        state = triton.forward(call, health=False)
+        largest, counts = triton.pool(call, state.logsumexp, [0, 9, 31], [0, 20, 37], "max")
+        sums = triton.received(call, state.logsumexp)
+    assert np.allclose(largest[..., 1, 0], weights[:, :, 9:, :20].max(axis=(-1, -2)), atol=1e-6)
+    assert np.allclose(sums, weights.sum(axis=2), atol=1e-5)
+    assert int(counts.sum()) == 2 * int((weights[0, 0] > 0).sum())
+
+
+@inside
+def test_engine_says_what_it_cannot() -> None:
+    import torch
+
+    from limelight.engines import triton
+
+    q = torch.zeros(1, 1, 2, 600)
+    assert "up to 512" in str(triton.cannot(prepare(q, q, q)))
+    half = torch.zeros(1, 1, 2, 8, dtype=torch.bfloat16)
+    assert "bfloat16" in str(triton.cannot(prepare(half, half, half)))

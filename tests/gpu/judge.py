@@ -1,0 +1,171 @@
+"""Tensors for a case of the table, and how an error is judged on a GPU.
+
+Inputs are rounded to the dtype first; the oracle is the float64 reference on the CPU; the error
+allowed is twice that of the same formula with every step in that dtype (three times for
+gradients), plus the rounding floor of tests/cases.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+import limelight as ll
+from limelight import reference
+from limelight.call import Call, prepare
+from limelight.reference import Gradients, State
+from tests.cases import CASES, Case
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+EPS = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+
+
+def _sparse(rng: np.random.Generator) -> Any:
+    """Whole blocks masked, others full, some ragged."""
+    blocks = np.kron(rng.random((8, 8)) < 0.4, np.ones((71, 101), bool))[:517, :773]
+    ragged = rng.random((517, 773)) < 0.9
+    return np.where(np.arange(517)[:, None] % 128 < 64, blocks, blocks & ragged)
+
+
+LARGE = [
+    Case("large-plain", batch=(1,), heads=2, nq=517, nk=773, d=64, dv=64),
+    Case("large-causal", batch=(1,), heads=2, nq=517, nk=773, d=64, dv=64, mask=ll.Causal()),
+    Case("large-causal-128", batch=(1,), heads=2, nq=517, nk=517, d=128, dv=128, mask=ll.Causal()),
+    Case("large-more-queries", batch=(1,), heads=2, nq=773, nk=517, d=64, dv=64, mask=ll.Causal()),
+    Case("large-top-left", batch=(1,), heads=1, nq=517, nk=773, d=128, dv=128,
+         mask=ll.Causal(align="top-left")),
+    Case("large-window", batch=(1,), heads=2, nq=773, nk=773, d=64, dv=64, mask=ll.Window(130, 7)),
+    Case("large-window-causal", batch=(1,), heads=1, nq=1031, nk=1031, d=128, dv=128,
+         mask=ll.Causal() & ll.Window(200, None)),
+    Case("large-lengths", batch=(3,), heads=2, nq=301, nk=517, d=64, dv=64,
+         mask=ll.Lengths([517, 0, 129])),
+    Case("large-documents", batch=(1,), heads=2, nq=773, nk=773, d=64, dv=64,
+         mask=ll.Documents([0] * 200 + [1] * 3 + [2] * 570) & ll.Causal()),
+    Case("large-scattered", batch=(1,), heads=1, nq=301, nk=301, d=64, dv=64,
+         mask=lambda rng: ll.Documents(rng.integers(0, 3, 301))),
+    Case("large-inverse", batch=(1,), heads=1, nq=517, nk=517, d=64, dv=64,
+         mask=~ll.Window(100, 100)),
+    Case("large-sparse", batch=(1,), heads=2, nq=517, nk=773, d=64, dv=64, mask=_sparse),
+    Case("large-bias", batch=(2,), heads=2, nq=301, nk=389, d=64, dv=64, bias=(1, 2, 301, 389),
+         hidden_bias=0.3),
+    Case("large-grouped", batch=(1,), heads=8, key_heads=2, nq=389, nk=389, d=128, dv=128,
+         mask=ll.Causal()),
+    Case("large-softcap-sinks", batch=(1,), heads=2, nq=389, nk=389, d=128, dv=128, softcap=5.0,
+         sinks=True, spread=5.0, mask=ll.Causal()),
+    Case("large-256", batch=(1,), heads=2, nq=389, nk=517, d=256, dv=256, mask=ll.Causal()),
+    Case("large-96", batch=(1,), heads=2, nq=389, nk=517, d=96, dv=96, mask=ll.Causal()),
+    Case("large-192-128", batch=(1,), heads=2, nq=389, nk=517, d=192, dv=128, mask=ll.Causal()),
+    Case("large-64-128", batch=(1,), heads=2, nq=389, nk=517, d=64, dv=128),
+    Case("large-steep", batch=(1,), heads=2, nq=389, nk=517, d=64, dv=64, spread=1e4),
+    Case("large-decode", batch=(3,), heads=16, key_heads=4, nq=1, nk=4099, d=128, dv=128),
+    Case("large-decode-sinks", batch=(2,), heads=8, key_heads=2, nq=3, nk=2053, d=64, dv=64,
+         mask=ll.Causal(), sinks=True),
+]  # fmt: skip
+ALL = [*CASES, *LARGE]
+
+
+def calls(case: Case, dtype: str, device: str = "cuda") -> tuple[Call, Call]:
+    """The case as a call on tensors, and the same numbers as a float64 call for the oracle."""
+    arrays, options = case.arrays()
+    torch_options, exact_options = dict(options), dict(options)
+    tensors = [torch.tensor(x).to(DTYPES[dtype]) for x in arrays]
+    for name in ("bias", "sinks"):
+        if options.get(name) is not None:
+            rounded = torch.tensor(options[name]).to(DTYPES[dtype])
+            torch_options[name] = rounded.to(device)
+            exact_options[name] = rounded.double().numpy()
+    exact = prepare(*(x.double().numpy() for x in tensors), **exact_options)
+    return prepare(*(x.to(device) for x in tensors), **torch_options), exact
+
+
+def plain_formula(call: Call, exact: Call, wide: torch.dtype) -> State:
+    """The same formula, every step rounded to one precision."""
+    q, k, v = (x.detach().to(wide) for x in (call.query, call.key, call.value))
+    k, v = (x.repeat_interleave(call.group, dim=1) for x in (k, v))
+    s = (q @ k.transpose(-1, -2)) * call.scale
+    if call.softcap is not None:
+        s = call.softcap * torch.tanh(s / call.softcap)
+    if call.bias is not None:
+        s = s + call.bias.to(wide)
+    allowed = torch.tensor(reference.steps(exact).allowed, device=q.device)
+    s = torch.where(allowed, s, float("-inf"))
+    top = s.amax(-1, keepdim=True) if s.shape[-1] else torch.full_like(s[..., :1], float("-inf"))
+    highest = top.squeeze(-1)
+    sinks = torch.full((call.query_heads,), float("-inf"), device=q.device, dtype=wide)
+    sinks = sinks if call.sinks is None else call.sinks.to(wide)
+    sinks = sinks[:, None, None]
+    top = torch.maximum(top, sinks)
+    top = torch.where(top == float("-inf"), 0.0, top)
+    p = torch.exp(s - top)
+    extra = torch.exp(sinks - top)
+    total = p.sum(-1, keepdim=True) + extra
+    weights = p / torch.where(total == 0, 1.0, total)
+    logsumexp = (top + torch.log(total)).squeeze(-1)
+    log = torch.where(weights > 0, torch.log(weights), 0.0)
+    sink = extra / torch.where(total == 0, 1.0, total)
+    entropy = -(weights * log).sum(-1) - torch.where(sink > 0, sink * sink.log(), 0.0).squeeze(-1)
+    return State(weights @ v, logsumexp, highest, entropy)
+
+
+def assert_close(
+    got: Any, exact: Any, plain: Any, eps: float, what: str, factor: float = 2.0
+) -> None:
+    got, plain = (x.detach().double().cpu().numpy() for x in (got, plain))
+    exact = np.asarray(exact, np.float64)
+    assert got.shape == exact.shape, f"{what}: shape {got.shape}, not {exact.shape}"
+    assert np.array_equal(np.isnan(got), np.isnan(exact)), f"{what}: NaN in other places"
+    infinite = np.isinf(exact)
+    assert np.array_equal(got[infinite], exact[infinite]), f"{what}: infinities differ"
+    seen = np.isfinite(exact)
+    if not seen.any():
+        return
+    error = np.abs(got[seen] - exact[seen])
+    rough = np.nan_to_num(np.abs(plain[seen] - exact[seen]))
+    floor = 4 * eps * max(1.0, float(np.abs(exact[seen]).max()))
+    for name, mine, theirs in (
+        ("mean", error.mean(), rough.mean()),
+        ("max", error.max(), rough.max()),
+    ):
+        limit = factor * theirs + floor
+        assert mine <= limit, f"{what}: {name} error {mine:.3g}, allowed {limit:.3g}"
+
+
+def judge_state(state: State, call: Call, exact: Call, dtype: str, health: bool) -> None:
+    truth = reference.forward(exact)
+    plain = plain_formula(call, exact, DTYPES[dtype])
+    assert state.output.dtype == DTYPES[dtype]
+    assert_close(state.output, truth.output, plain.output, EPS[dtype], "output")
+    rows = plain_formula(call, exact, torch.float32)
+    for name in ("logsumexp", "max_logit", "entropy") if health else ("logsumexp",):
+        figure = getattr(state, name)
+        assert figure.dtype == torch.float32
+        assert_close(figure, getattr(truth, name), getattr(rows, name), EPS["float32"], name)
+
+
+def plain_gradients(call: Call, exact: Call, grad: Any, dtype: torch.dtype) -> Gradients:
+    """autograd through the plain formula in one precision."""
+    names = [n for n in ("query", "key", "value", "bias", "sinks") if getattr(call, n) is not None]
+    leaves = {n: getattr(call, n).detach().clone().requires_grad_() for n in names}
+    from dataclasses import replace
+
+    live = replace(call, **leaves)
+    q, k, v = leaves["query"], leaves["key"], leaves["value"]
+    k, v = (x.repeat_interleave(call.group, dim=1) for x in (k, v))
+    s = (q @ k.transpose(-1, -2)) * call.scale
+    if call.softcap is not None:
+        s = call.softcap * torch.tanh(s / call.softcap)
+    if call.bias is not None:
+        s = s + leaves["bias"]
+    allowed = torch.tensor(reference.steps(exact).allowed, device=q.device)
+    s = torch.where(allowed & (s > float("-inf")), s, -3e4)
+    if call.sinks is not None:
+        extra = leaves["sinks"][None, :, None, None].expand(*s.shape[:3], 1)
+        weights = torch.softmax(torch.cat([s, extra], -1), -1)[..., :-1]
+    else:
+        weights = torch.softmax(s, -1)
+    weights = torch.where(allowed, weights, 0.0)
+    (weights @ v).backward(grad)
+    del live, dtype
+    return Gradients(**{n: leaves[n].grad for n in names})

@@ -1,0 +1,74 @@
+"""Gradients of both engines over the table of cases, and their determinism."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from limelight import reference
+from limelight.engines import find
+from tests.cases import CASES, Case
+from tests.gpu.judge import ALL, DTYPES, EPS, LARGE, assert_close, calls, plain_gradients
+
+WIDE = [replace(case, d=64, dv=64) for case in CASES]
+
+
+def check(case: Case, dtype: str, engine: str) -> None:
+    call, exact = calls(case, dtype)
+    module = find(engine).module
+    reason = module.cannot(call)
+    if reason is not None:
+        pytest.skip(reason)
+    state = module.forward(call, health=False)
+    torch.manual_seed(1)
+    grad = torch.randn(state.output.shape).to(DTYPES[dtype])
+    got = module.backward(call, state, grad.cuda())
+    truth = reference.gradients(exact, grad.double().numpy())
+    rough = plain_gradients(call, exact, grad.cuda(), DTYPES[dtype])
+    for name in ("query", "key", "value", "bias", "sinks"):
+        if getattr(truth, name) is None:
+            assert getattr(got, name) is None
+            continue
+        assert getattr(got, name).dtype == getattr(call, name).dtype
+        assert_close(
+            getattr(got, name), getattr(truth, name), getattr(rough, name), EPS[dtype], name, 3.0
+        )
+
+
+@pytest.mark.parametrize("engine", ["triton"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_triton(case: Case, dtype: str, engine: str) -> None:
+    check(case, dtype, engine)
+
+
+@pytest.mark.parametrize("engine", ["hopper"])
+@pytest.mark.parametrize("case", [*LARGE, *WIDE], ids=str)
+def test_hopper(case: Case, engine: str) -> None:
+    check(case, "bfloat16", engine)
+
+
+def gradients(engine: str, seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    case = replace(LARGE[1], nq=773)
+    call, _ = calls(case, "bfloat16")
+    module = find(engine).module
+    state = module.forward(call, health=False)
+    return module.backward(call, state, torch.randn_like(state.output))
+
+
+@pytest.mark.parametrize("engine", ["triton", "hopper"])
+def test_deterministic_when_asked(engine: str) -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        first = gradients(engine)
+        for _ in range(20):
+            again = gradients(engine)
+            assert torch.equal(first.query, again.query)
+            assert torch.equal(first.key, again.key)
+            assert torch.equal(first.value, again.value)
+    finally:
+        torch.use_deterministic_algorithms(False)

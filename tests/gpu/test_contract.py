@@ -1,0 +1,183 @@
+"""What the contract promises on a GPU beyond the numbers of the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import limelight as ll
+from limelight import reference
+from limelight.call import prepare
+from limelight.engines import find
+
+ENGINES = ["triton", "hopper"]
+
+
+def tensors(*shape: int, count: int = 3, dtype: torch.dtype = torch.bfloat16) -> list[Any]:
+    torch.manual_seed(0)
+    return [torch.randn(shape, device="cuda", dtype=dtype) for _ in range(count)]
+
+
+def oracle(q: Any, k: Any, v: Any, **options: Any) -> reference.State:
+    return reference.forward(prepare(*(x.double().cpu().numpy() for x in (q, k, v)), **options))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("size", [64, 128])
+def test_same_bits_200_times(engine: str, size: int) -> None:
+    q, k, v = tensors(2, 4, 1031, size)
+    call = prepare(q, k, v, mask=ll.Causal())
+    module = find(engine).module
+    first = module.forward(call, health=True)
+    noise = torch.randn(2048, 2048, device="cuda")
+    side = torch.cuda.Stream()
+    for _ in range(200):
+        with torch.cuda.stream(side):
+            noise @ noise  # other work beside it
+        again = module.forward(call, health=True)
+        assert torch.equal(first.output, again.output)
+        assert torch.equal(first.entropy, again.entropy)
+        assert torch.equal(first.logsumexp, again.logsumexp)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_masked_values_do_not_leak(engine: str) -> None:
+    q, k, v = tensors(1, 2, 389, 64)
+    module = find(engine).module
+    clean = module.forward(prepare(q, k, v, mask=ll.Causal()), health=True)
+    k[:, :, 300], v[:, :, 301] = float("nan"), float("inf")
+    call = prepare(q, k, v, mask=ll.Causal())
+    got = module.forward(call, health=True)
+    assert torch.allclose(got.output[:, :, :300], clean.output[:, :, :300], atol=0.01)
+    assert torch.allclose(got.entropy[:, :, :300], clean.entropy[:, :, :300], atol=1e-4)
+    assert got.output[:, :, 300:].isnan().all()
+    assert got.logsumexp[:, :, 300:].isnan().all()
+    grads = module.backward(call, got, torch.randn_like(got.output))
+    assert grads.query[:, :, :300].isfinite().all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_lengths_hide_garbage(engine: str) -> None:
+    q, k, v = tensors(2, 2, 517, 64)
+    k[1, :, 200:], v[1, :, 200:] = float("nan"), float("nan")
+    call = prepare(q, k, v, mask=ll.Lengths([517, 200]))
+    state = find(engine).module.forward(call, health=True)
+    assert state.output.isfinite().all()
+    grads = find(engine).module.backward(call, state, torch.randn_like(state.output))
+    assert grads.query.isfinite().all()
+    assert grads.key.isfinite().all()
+    assert grads.value.isfinite().all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("spread", [1e4, 1e20])
+def test_large_logits(engine: str, spread: float) -> None:
+    q, k, v = tensors(1, 2, 200, 64)
+    q = q * spread
+    truth = oracle(q, k, v)
+    state = find(engine).module.forward(prepare(q, k, v), health=True)
+    assert state.output.isfinite().all()
+    error = (state.output.double().cpu() - torch.tensor(truth.output)).abs().max()
+    assert error < 0.02
+    relative = (state.logsumexp.double().cpu() / torch.tensor(truth.logsumexp) - 1).abs().max()
+    assert relative < 1e-6
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("shape", [(0, 2, 5, 7), (2, 2, 0, 7), (2, 2, 5, 0), (2, 0, 5, 7)])
+def test_nothing(engine: str, shape: tuple[int, ...]) -> None:
+    b, h, nq, nk = shape
+    q, k, v = (torch.randn(b, h, n, 64, device="cuda").bfloat16() for n in (nq, nk, nk))
+    module = find(engine).module
+    call = prepare(q, k, v)
+    state = module.forward(call, health=True)
+    assert state.output.shape == (b, h, nq, 64)
+    assert (state.output == 0).all()
+    assert (state.logsumexp == float("-inf")).all()
+    grads = module.backward(call, state, torch.ones_like(state.output))
+    assert grads.key.shape == k.shape
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_strides(engine: str) -> None:
+    base = torch.randn(2, 300, 3, 4, 64, device="cuda").bfloat16()
+    q, k, v = (base[:, :, i].transpose(1, 2) for i in range(3))  # [B, H, N, D] views of [B, N, H, D]
+    module = find(engine).module
+    state = module.forward(prepare(q, k, v), health=True)
+    same = module.forward(prepare(*(x.contiguous() for x in (q, k, v))), health=True)
+    assert torch.equal(state.output, same.output)
+    assert state.output.stride() != same.output.stride()  # it lies as the query does
+    odd = torch.randn(1, 2, 301, 65, device="cuda").bfloat16()[..., 1:]
+    slices = odd.flip(2), odd[:, :1].expand(1, 2, 301, 64), odd[..., :]
+    state = module.forward(prepare(*slices), health=True)
+    same = module.forward(prepare(*(x.contiguous() for x in slices)), health=True)
+    assert torch.equal(state.output, same.output)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_graph_capture(engine: str) -> None:
+    q, k, v = tensors(2, 4, 517, 128)
+    call = prepare(q, k, v, mask=ll.Causal())
+    module = find(engine).module
+    want = module.forward(call, health=True)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        module.forward(call, health=True)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        state = module.forward(call, health=True)
+    for _ in range(3):
+        state.output.zero_()
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(state.output, want.output)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_memory_is_linear(engine: str) -> None:
+    n = 131_072
+    q, k, v = tensors(1, 1, n, 64)
+    call = prepare(q, k, v, mask=ll.Causal())
+    module = find(engine).module
+    module.forward(prepare(q[:, :, :512], k[:, :, :512], v[:, :, :512]), health=True)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    state = module.forward(call, health=True)
+    torch.cuda.synchronize()
+    extra = torch.cuda.max_memory_allocated() - before
+    result = state.output.nbytes + 3 * state.logsumexp.nbytes
+    assert extra <= result + 64 * n, f"{extra} bytes beside {result} of results"
+    rows = torch.tensor([0, 1, 70_001, n - 1], device="cuda")
+    s = (q[0, 0, rows].float() @ k[0, 0].float().T) / 8
+    s = s.masked_fill(torch.arange(n, device="cuda") > rows[:, None], float("-inf"))
+    assert torch.allclose(state.logsumexp[0, 0, rows], s.logsumexp(-1), atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_more_than_two_to_the_31_elements(engine: str) -> None:
+    q = torch.randn(2, 1, 64, 64, device="cuda").bfloat16()
+    base = torch.empty(2, 17_000_000, 64, device="cuda", dtype=torch.bfloat16).normal_()
+    k = base[:, None]
+    module = find(engine).module
+    state = module.forward(prepare(q, k, k), health=True)
+    s = (q[1, 0, :2].float() @ k[1, 0].float().T) / 8
+    assert torch.allclose(state.logsumexp[1, 0, :2], s.logsumexp(-1), atol=1e-3)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_synchronisation(engine: str) -> None:
+    q, k, v = tensors(1, 2, 300, 64)
+    call = prepare(q, k, v, mask=ll.Causal())
+    module = find(engine).module
+    state = module.forward(call, health=True)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        module.forward(call, health=True)
+        module.backward(call, state, torch.randn_like(state.output))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
