@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from limelight.attention import Inspection, attention, inspect
+from limelight.captures import captures
 from limelight.cell import Cell
 from limelight.engines import engines
 from limelight.errors import LimelightError
@@ -23,8 +24,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Capture", "Causal", "Cell", "Documents", "Health", "Heatmap", "Inspection", "Lengths",
     "LimelightError", "Mask", "Prefix", "Pyramid", "SelfAttention", "Site", "State", "Trace",
-    "Window", "attention", "engines", "heatmap", "inspect", "merge", "received", "top", "trace",
-    "weights",
+    "Window", "attention", "captures", "engines", "heatmap", "inspect", "merge", "received", "top",
+    "trace", "weights",
 ]  # fmt: skip
 
 _LATER = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -73,21 +74,33 @@ def _describe(
     site: Site, name: str, parts: dict[str, Any], masks: list[Mask], labels: list[Labels],
     dtype: Any,
 ) -> dict[str, Any]:  # fmt: skip
+    site = site if dtype in (None, site.query.dtype) else _rounded(site, dtype)
     held = {part: getattr(site, part) for part in ARRAYS}
     held |= {} if site.rows is None else vars(site.rows)
     names = {}
     for part, array in held.items():
         if array is not None:
-            # Statistics and sinks are a few numbers a row: rounding them would save nothing.
-            narrow = dtype is not None and part in ("query", "key", "value", "bias")
-            parts[f"{name}.{part}"] = array.astype(dtype) if narrow else array
-            names[part] = f"{name}.{part}"
+            # Layers may share one array, as T5's do their position bias: it is written once.
+            known = next((at for at, other in parts.items() if other is array), f"{name}.{part}")
+            parts[known], names[part] = array, known
     return {
         "name": site.name, "layer": site.layer, "kind": site.kind, "scale": site.scale,
         "softcap": site.softcap, "tensors": names,
         "mask": None if site.mask is None else _place(masks, site.mask),
         "tokens": _once(labels, site.tokens), "query_tokens": _once(labels, site.query_tokens),
     }  # fmt: skip
+
+
+def _rounded(site: Site, dtype: Any) -> Site:
+    """The site in another precision; sinks stay, since rounding a few numbers saves nothing.
+
+    Recorded statistics belong to the numbers before: with rounded queries and keys the weights of
+    SmolLM2's rows would sum to 1 ± 0.005. So they are measured again.
+    """
+    named = ((part, getattr(site, part)) for part in ("query", "key", "value", "bias"))
+    arrays = {part: array.astype(dtype) for part, array in named if array is not None}
+    found = replace(site, **arrays, rows=None)
+    return found if site.rows is None else replace(found, rows=found.statistics)
 
 
 def _place(masks: list[Mask], mask: Mask) -> int:

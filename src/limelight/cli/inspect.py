@@ -32,7 +32,7 @@ def inspect(
         str,
         typer.Argument(
             help="A model folder, a .gguf file, a name in the Hugging Face cache, smollm2, minilm; "
-            "or a saved capture (.safetensors)."
+            "or a saved capture (.safetensors), or one that comes along (llama, bert, …)."
         ),
     ],
     text: Annotated[str | None, typer.Option(help="What the model reads.")] = None,
@@ -86,16 +86,18 @@ def _capture(
     model: str, text: str | None, file: Path | None, image: Path | None, layers: Any,
     tokens: int | None, generate: int, values: bool,
 ) -> Capture:  # fmt: skip
-    from limelight.capture import Capture
+    from limelight.captures import captures
+    from limelight.captures import open as open_capture
 
     given = [name for name, what in (("--text", text), ("--file", file), ("--image", image))
              if what is not None]  # fmt: skip
-    if Path(model).is_file() and Path(model).suffix == ".safetensors":
+    saved = Path(model).is_file() and Path(model).suffix == ".safetensors"
+    if saved or model in captures().names:
         if given or layers is not None:
             raise ArgumentError(
                 f"{model} is a capture, made already: leave out {given or 'layers'}"
             )
-        return Capture.open(model)
+        return open_capture(model)
     if len(given) != 1:
         came = f"got {' and '.join(given)}" if given else "got none"
         raise ArgumentError(f"give the model one of --text, --file and --image, and {came}")
@@ -106,6 +108,7 @@ def _capture(
         task = bar.add_task(f"Loading {Path(model).name}", total=None)
         from limelight import hf
 
+        hf.quiet()
         loaded = hf.load(model)
         count = _layer_count(loaded.model, layers)
         bar.update(task, description=f"Running {loaded.name}", total=count, completed=0)

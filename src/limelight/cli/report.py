@@ -16,7 +16,9 @@ MEGABYTE = 1_000_000
 
 
 def report(
-    capture: Annotated[Path, typer.Argument(help="A capture file (.safetensors).")],
+    capture: Annotated[
+        str, typer.Argument(help="A capture file (.safetensors), or one that comes along: llama, …")
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where to write it; beside the capture.")
     ] = None,
@@ -34,13 +36,13 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Write a capture as one HTML file: health, heads, maps and cells, without a network."""
-    from limelight.capture import Capture
+    from limelight.captures import open as open_capture
     from limelight.report import write_report
 
-    target = output or capture.with_suffix(".html")
+    target = output or Path(capture).with_suffix(".html")
     if target.exists() and not force:
         raise ArgumentError(f"{target} is there already: give --force to replace it")
-    held = Capture.open(capture)
+    held = open_capture(capture)
     bars = Progress(
         TextColumn("looking at the heads"), BarColumn(), MofNCompleteColumn(),
         console=Console(stderr=True), transient=True, disable=json,

