@@ -73,10 +73,11 @@ def backward(call: Call, state: State, grad_output: Any) -> Gradients:
         None if array is None else _empty(call, array.shape, "float32")
         for array in (call.bias, call.sinks)
     ]
+    logsumexp = _contiguous(state.logsumexp)  # by name: a copy must outlive its address
     _native.backward(
         *_arguments(call),
         _array(state.output),
-        _block(_contiguous(state.logsumexp)),
+        _block(logsumexp),
         _array(grad_output),
         *(None if array is None else _block(array) for array in (*grads, *extras)),
     )
