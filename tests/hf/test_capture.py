@@ -89,6 +89,7 @@ def test_layers_and_values() -> None:
     with hf.capture(model, layers=0, values=True, dtype="float16") as found:
         model(**given)
     assert found[0].value.dtype == found[0].query.dtype == np.float16
+    np.testing.assert_allclose(found[0].weights(head=1).sum(axis=1), 1.0, atol=1e-6)
 
 
 def test_the_model_is_left_as_it_was() -> None:

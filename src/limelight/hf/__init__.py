@@ -20,6 +20,7 @@ _HOMES = {
     "capture": "recording",
     "load": "loading",
     "Loaded": "loading",
+    "quiet": "registration",
 }
 
 __all__ = list(_HOMES)

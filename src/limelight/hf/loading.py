@@ -140,7 +140,7 @@ def load(name: str | os.PathLike[str], *, dtype: Any = torch.float32, device: An
         processor = image_processor(place.folder, model.config)
     except FileError:
         raise
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+    except Exception as error:  # whatever the libraries raise at a file that is not right
         lines = [line for line in str(error).splitlines() if line.strip()]
         why = lines[0].strip() if lines else type(error).__name__
         raise FileError(f"{name}: the model cannot be loaded: {why}") from error

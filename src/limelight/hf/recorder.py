@@ -42,6 +42,7 @@ class Recorder:
         self._depth = 0
         self._calls: Counter[str] = Counter()
         self._measured: dict[int, tuple[Any, Any]] = {}
+        self._biases: dict[Any, tuple[Tensor, Any]] = {}
         self._hooks: list[Any] = []
 
     def attach(self) -> None:
@@ -73,7 +74,7 @@ class Recorder:
         seen = functional.inspect(*asked[:3], **asked.rule, site=site_name(module))
         query, key, value, rule = asked
         spans, cells = self._rows(rule["mask"], query.shape[2], key.shape[2])
-        said = Said(seen.health.numpy(), _bias(rule["bias"]), spans, cells)
+        said = Said(seen.health.numpy(), self._array(rule["bias"]), spans, cells)
         at = (name, turn)
         if at not in self.series:
             self.series[at] = Series(
@@ -93,6 +94,7 @@ class Recorder:
         if self._depth == 0:
             self._calls.clear()
             self._measured.clear()
+            self._biases.clear()
         self._depth += 1
         self.inputs.add(self.names[module], module, args, kwargs)
 
@@ -111,6 +113,15 @@ class Recorder:
             known = self._measured[id(mask)] = (mask, ((nq, nk), spans, cells))
         _, spans, cells = known[1]
         return spans, cells
+
+    def _array(self, bias: Tensor | None) -> Any:
+        """The bias as NumPy, one array for all layers that share the tensor."""
+        if bias is None:
+            return None
+        key = (bias.data_ptr(), tuple(bias.shape), bias.stride())
+        if key not in self._biases:  # the tensor is kept, so that its place is not used again
+            self._biases[key] = (bias, np.array(as_numpy(bias)))
+        return self._biases[key][1]
 
     def _layer(self, module: nn.Module, name: str) -> int:
         """The module's layer; where layers share modules (ALBERT), how many ran before it."""
@@ -210,7 +221,3 @@ def _without_tail(asked: Asked) -> Asked:
         "bias": bias if bias is None or bias.shape[3] == 1 else bias[..., :used],
     }
     return Asked(asked.query, asked.key[:, :, :used], asked.value[:, :, :used], rule)
-
-
-def _bias(bias: Tensor | None) -> Any:
-    return None if bias is None else np.array(as_numpy(bias))

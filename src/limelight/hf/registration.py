@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.utils import logging
 
 from limelight.hf.attention import attention
 from limelight.hf.masks import mask
@@ -24,3 +27,10 @@ def register() -> str:
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)
     return NAME
+
+
+def quiet() -> None:
+    """Keep Transformers from drawing progress bars and from logging what is no error."""
+    theirs: Any = logging  # not typed
+    theirs.disable_progress_bar()
+    theirs.set_verbosity_error()

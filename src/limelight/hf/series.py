@@ -48,6 +48,7 @@ class Series:
     softcap: float | None
     sinks: Array | None
     dtype: Any = None
+    rounded: bool = False  # whether `dtype` is narrower than what the model computes with
     replaced: bool = False  # whether another text's run was here before
     steps: list[tuple[Said, int]] = field(default_factory=list)  # and the first key in view
     query: list[Array] = field(default_factory=list)
@@ -89,12 +90,14 @@ class Series:
             np.concatenate([getattr(said.health, name) for said, _ in self.steps], axis=2)
             for name in ("logsumexp", "max_logit", "entropy")
         ))  # fmt: skip
+        # What the pass measured belongs to its own numbers, not to rounded ones.
+        recorded = None if self.rounded else rows
         return Site(
             name=self.name, layer=self.layer, kind=self.kind, scale=self.scale,
             softcap=self.softcap, sinks=self.sinks,
             query=_joined(self.query), key=_joined(self.key),
             value=_joined(self.value) if self.value else None,
-            mask=self._mask(), bias=self._bias(), rows=rows, **labels,
+            mask=self._mask(), bias=self._bias(), rows=recorded, **labels,
         )  # fmt: skip
 
     def _begin(self, query: Tensor, key: Tensor, value: Tensor | None, said: Said) -> None:
@@ -116,7 +119,9 @@ class Series:
     def _keep(self, tensor: Tensor) -> Array:
         """A copy of its own, in memory that the model will not write to again."""
         array = as_numpy(tensor)
-        return np.array(array, self.dtype or array.dtype, order="C")
+        kept = np.array(array, self.dtype or array.dtype, order="C")
+        self.rounded |= kept.itemsize < array.itemsize
+        return kept
 
     def _same(self, key: Tensor, at: int) -> bool:
         """Whether the last key known is still the key at that place of the view."""

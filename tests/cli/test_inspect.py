@@ -1,0 +1,126 @@
+"""limelight inspect, on models of a few thousand numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import pytest
+from typer.testing import CliRunner
+
+from limelight.capture import Capture
+from limelight.cli import app
+from limelight.cli.inspect import _numbers
+
+pytest.importorskip("transformers")
+from tests.hf import folders
+
+TEXT = "the curious cat watched the bird ( the curious cat )"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(folders.text_model(tmp_path_factory.mktemp("models") / "small"))
+
+
+def run(*args: Any) -> Any:
+    return CliRunner(env={"COLUMNS": "80"}).invoke(app, ["inspect", *map(str, args)])
+
+
+def test_what_a_person_sees(model: str, tmp_path: Path) -> None:
+    result = run(model, "--text", TEXT, "--save", tmp_path / "cap.safetensors")
+    assert result.exit_code == 0, result.stderr
+    text = result.stdout
+    assert "small  2 layers × 6 heads, 11 × 11 tokens" in text
+    assert "largest weight (mean), layers down, heads across" in text
+    for kind in ("previous", "sink", "induction", "bracket", "diagonal", "uniform"):
+        assert kind in text
+    assert "saved to" in text
+    assert max(map(len, text.replace(str(tmp_path), "").splitlines())) <= 80
+    assert len(Capture.open(tmp_path / "cap.safetensors")) == 2
+
+
+def test_json_and_a_saved_capture(model: str, tmp_path: Path) -> None:
+    target = tmp_path / "cap.safetensors"
+    result = run(model, "--text", TEXT, "--layers", "-1", "--json", "--save", target)
+    found = json.loads(result.stdout)
+    assert [site["layer"] for site in found["sites"]] == [1]
+    assert found["saved"] == str(target)
+    assert len(found["health"]["sites"][0]["heads"]) == 6
+    assert {kind["kind"] for kind in found["kinds"]["kinds"]} >= {"previous", "sink", "induction"}
+    again = json.loads(run(target, "--json").stdout)
+    assert again["sites"] == found["sites"]
+    assert again["health"] == found["health"]
+    assert "capture, made already" in run(target, "--text", "a").stderr
+    run(model, "--text", TEXT, "--save", tmp_path / "half.safetensors", "--half")
+    assert Capture.open(tmp_path / "half.safetensors")[0].key.dtype == "float16"
+
+
+def test_files_and_generation(model: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(TEXT, encoding="utf-8")
+    found = json.loads(run(model, "--file", tmp_path / "a.txt", "--tokens", 5, "--json").stdout)
+    assert found["sites"][0]["keys"] == 5
+    found = json.loads(run(model, "--text", "the cat", "--generate", 3, "--json").stdout)
+    assert found["sites"][0]["keys"] == 4
+
+
+def test_an_image(tmp_path: Path) -> None:
+    vit = folders.vision_model(tmp_path / "vit")
+    target = tmp_path / "cap.safetensors"
+    image = folders.picture(tmp_path / "a.png")
+    result = run(vit, "--image", image, "--save", target)
+    assert result.exit_code == 0, result.stderr
+    assert Capture.open(target).grid is not None
+
+
+def test_a_narrow_terminal_gets_the_table_in_pieces(model: str) -> None:
+    result = CliRunner(env={"COLUMNS": "30"}).invoke(app, ["inspect", model, "--text", TEXT])
+    assert result.stdout.count("─\n") >= 3
+
+
+def test_layers_in_words() -> None:
+    assert _numbers("0, 3,10-12,-1") == [0, 3, 10, 11, 12, -1]
+    assert _numbers(None) is None
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["nobody", "--text", "a"], "there is no model 'nobody'"),
+        (["MODEL"], "give the model one of --text, --file and --image, and got none"),
+        (["MODEL", "--text", "a", "--file", "b"], "and got --text and --file"),
+        (["MODEL", "--file", "none.txt"], "none.txt: cannot be read"),
+        (["MODEL", "--image", "none.png"], "takes no images"),
+        (["MODEL", "--text", ""], "the text is empty"),
+        (["MODEL", "--text", "a", "--layers", "x"], "'x' is no layer"),
+        (["MODEL", "--text", "a", "--layers", "7"], "layer 7 does not exist"),
+        (["MODEL", "--text", "a", "--figure", "colour"], "there is no figure 'colour'"),
+        (["MODEL", "--text", "a", "--save", "no/such/a.safetensors"], "there is no folder"),
+        (["MODEL", "--text", "a", "--generate", "-1"], "--generate"),
+    ],
+)
+def test_one_line_for_what_cannot_be_done(
+    args: list[str], message: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*(model if arg == "MODEL" else arg for arg in args))
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.strip().count("\n") == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_capture_cut_short(tmp_path: Path) -> None:
+    (tmp_path / "a.safetensors").write_bytes(b"\x50\0\0\0\0\0\0\0{")
+    result = run(tmp_path / "a.safetensors")
+    assert result.exit_code == 2
+    assert "the file is damaged: it ends inside its header" in result.stderr
+
+
+def test_a_file_that_is_no_text(model: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xff\xfe\x00\x80")
+    assert "not UTF-8 text" in run(model, "--file", tmp_path / "a.txt").stderr
