@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a smaller model, fewer steps")
     parser.add_argument("--journal", type=Path, default=None, help="where the monitor writes")
     options = parser.parse_args()
-    steps = options.steps or (1500 if options.quick else 8000)
+    steps = options.steps or (1500 if options.quick else 3000)
     batch = options.batch or (24 if options.quick else 128)
 
     torch.manual_seed(options.seed)

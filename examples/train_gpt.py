@@ -35,14 +35,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a smaller model, fewer steps")
     parser.add_argument("--journal", type=Path, default=None, help="where the monitor writes")
     options = parser.parse_args()
-    steps = options.steps or (1500 if options.quick else 6000)
-    batch = options.batch or (24 if options.quick else 128)
+    steps = options.steps or (1500 if options.quick else 2000)
+    batch = options.batch or (24 if options.quick else 64)
 
     torch.manual_seed(options.seed)
     text = Text.of(shakespeare(options.data))
     size = {"alphabet": len(text.alphabet), **(QUICK if options.quick else FULL)}
     on = device()
-    model = build(size | {"dropout": 0.0 if options.quick else 0.1}).to(on)
+    model = build(size | {"dropout": 0.0 if options.quick else 0.2}).to(on)
     print(f"{size_of(model)}, {len(text.learn):,} characters to learn from, on {on}")
 
     def loss_of(generator: torch.Generator) -> torch.Tensor:

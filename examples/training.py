@@ -39,6 +39,7 @@ def train(
 
     `loss_of(generator)` draws a batch and gives its loss: the generator is the only chance in it.
     """
+    torch.set_float32_matmul_precision("high")
     generator = torch.Generator().manual_seed(seed)
     wide = [p for p in model.parameters() if p.ndim >= 2]
     narrow = [p for p in model.parameters() if p.ndim < 2]
