@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import tracemalloc
 from dataclasses import replace
 from functools import lru_cache
@@ -297,6 +298,17 @@ def test_the_same_cell_has_the_same_bits_in_every_picture() -> None:
     both = np.fmax(np.fmax(whole[..., ::2, ::2], whole[..., 1::2, ::2]),
                    np.fmax(whole[..., ::2, 1::2], whole[..., 1::2, 1::2]))
     np.testing.assert_array_equal(halves, both)
+
+
+def test_work_in_steps_tells_of_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["limelight.heatmap"], "STEP", 200)
+    call = CASES[0].call(np.float32)
+    told: list[tuple[int, int]] = []
+    options: Any = {"shape": (9, 60), "rows": (3, 30), "engine": "numpy"}
+    got = heatmap_of(call, **options, progress=lambda done, total: told.append((done, total)))
+    np.testing.assert_array_equal(got.values, heatmap_of(call, **options).values)
+    assert told == [(n + 1, len(told)) for n in range(len(told))]
+    assert len(told) > 4
 
 
 def test_counting_allowed_cells() -> None:

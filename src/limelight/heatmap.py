@@ -12,6 +12,7 @@ Torch tensors may come in, on any device; what comes out is NumPy, there to be l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from limelight.errors import ArgumentError, ShapeError
 Array = NDArray[Any]
 POOLS = ("max", "mean")
 MOST_CELLS = 1 << 28  # of an exact block: 1 GiB of float32
+STEP = 1 << 24  # cells between two words of progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,15 +245,23 @@ def weights_of(
 def heatmap_of(
     call: Call, *, shape: tuple[int, int] = (256, 256), pool: str = "max", rows: Any = None,
     columns: Any = None, logsumexp: Array | None = None, engine: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
 ) -> Heatmap:  # fmt: skip
-    """heatmap() of a prepared call: values [B, Hq, P, Q]; logsumexp is [B, Hq, Nq]."""
+    """heatmap() of a prepared call: values [B, Hq, P, Q]; logsumexp is [B, Hq, Nq].
+
+    With `progress` the work is done in steps, and progress(done, all) is told of each.
+    """
     shape = regions.picture(shape)
     spans = (regions.span(rows, call.queries, "rows", "queries"),
              regions.span(columns, call.keys, "columns", "keys"))
     sizes = [stop - start for start, stop in spans]
     row_edges, column_edges = (regions.edges(*span, min(bins, size))
                                for span, bins, size in zip(spans, shape, sizes, strict=True))
-    values = pooled(call, row_edges, column_edges, pool, logsumexp=logsumexp, engine=engine)
+    known: dict[str, Any] = {"logsumexp": logsumexp, "engine": engine}
+    if progress is None:
+        values = pooled(call, row_edges, column_edges, pool, **known)
+    else:
+        values = _in_steps(call, row_edges, column_edges, pool, progress, known)
     for axis, (size, bins) in enumerate(zip(sizes, shape, strict=True)):
         repeated = regions.repeats(size, bins)
         values = values if repeated is None else values.take(repeated, axis=2 + axis)
@@ -268,6 +278,23 @@ def pooled(
     call, chosen = _on_engine(call, engine)
     statistics = _statistics(call, chosen, int(row_edges[0]), int(row_edges[-1]), logsumexp)
     return _pool(chosen, call, statistics, row_edges, column_edges, pool)
+
+
+def _in_steps(
+    call: Call, row_edges: Array, column_edges: Array, pool: str,
+    progress: Callable[[int, int], None], known: dict[str, Any],
+) -> Array:  # fmt: skip
+    """The same picture, some of its bins at a time."""
+    if known["logsumexp"] is None:
+        known = {**known, "logsumexp": logsumexp_of(call, engine=known["engine"])}
+    shape = call.batch, call.query_heads, len(row_edges) - 1, len(column_edges) - 1
+    values = np.empty(shape, np.float32)
+    steps = list(regions.chunks(row_edges, column_edges, STEP))
+    for done, (down, across) in enumerate(steps, start=1):
+        edges = row_edges[down.start : down.stop + 1], column_edges[across.start : across.stop + 1]
+        values[:, :, down, across] = pooled(call, *edges, pool, **known)
+        progress(done, len(steps))
+    return values
 
 
 def received_of(call: Call, *, logsumexp: Array | None = None, engine: str = "auto") -> Array:

@@ -27,6 +27,12 @@ LazyGroup.table = {
         "Show what a model's heads do on a text or an image: their health and what they look for.",
         LOOK,
     ),
+    "heatmap": Command(
+        "Draw a head's weights from a capture, whole or in part, at any length.", LOOK
+    ),
+    "heads": Command(
+        "Find heads of known kinds: previous token, induction, sink, brackets and more.", LOOK
+    ),
     "report": Command(
         "Write a capture as one HTML file: health, heads, maps and cells, without a network.", LOOK
     ),

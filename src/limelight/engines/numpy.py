@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.call import Call
+from limelight.engines._numpy_pool import block, pool, received, strongest  # noqa: F401
 from limelight.reference import Gradients, State, reduce_to
 
 ROWS, COLUMNS = 128, 512  # a tile's scores stay in the second-level cache
@@ -222,9 +223,11 @@ def _where(allowed: Array | None, cells: Array) -> Array:
 
 def _product(weights: Array, allowed: Array | None, matrix: Array) -> Array:
     """weights @ matrix; what is not allowed adds nothing, not even 0·NaN."""
-    if allowed is None or np.isfinite(matrix).all():
-        return weights @ matrix
-    bad = ~np.isfinite(matrix)
-    total = weights @ np.where(bad, 0.0, matrix)
-    cells = np.where(allowed[..., None], weights[..., None] * np.where(bad, matrix, 0.0)[..., None, :, :], 0.0)
-    return total + np.where(bad[..., None, :, :], cells, 0.0).sum(axis=-2)
+    total: Array
+    if allowed is None or (finite := np.isfinite(matrix)).all():
+        total = weights @ matrix
+        return total
+    seen = allowed[..., None] & ~finite[..., None, :, :]  # [..., rows, columns, size]
+    total = weights @ np.where(finite, matrix, 0.0)
+    total += np.where(seen, weights[..., None] * matrix[..., None, :, :], 0.0).sum(axis=-2)
+    return total

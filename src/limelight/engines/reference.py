@@ -8,6 +8,7 @@ import numpy as np
 
 from limelight import reference
 from limelight.call import Call
+from limelight.engines._reference_pool import block, pool, received, strongest  # noqa: F401
 from limelight.reference import Gradients, State
 
 
@@ -24,7 +25,9 @@ def forward(call: Call, *, health: bool) -> State:
     output = state.output.astype(call.query.dtype)
     if not health:
         return State(output, _narrow(state.logsumexp, call))
-    return State(output, *(_narrow(x, call) for x in (state.logsumexp, state.max_logit, state.entropy)))
+    return State(
+        output, *(_narrow(x, call) for x in (state.logsumexp, state.max_logit, state.entropy))
+    )
 
 
 def backward(call: Call, state: State, grad_output: Any) -> Gradients:

@@ -47,7 +47,9 @@ def heading(title: str, below: str, theme: Theme) -> tuple[list[Mark], float]:
 
 
 def heading_width(title: str, below: str) -> float:
-    return 2 * MARGIN + max(lettering.width(title, TITLE), lettering.width(below, BODY))
+    """With room for readers' fonts, which are wider than our letters, bold ones most."""
+    wide = 1.3 * lettering.width(title, TITLE), 1.15 * lettering.width(below, BODY)
+    return 2 * MARGIN + max(wide)
 
 
 def legend(

@@ -153,7 +153,9 @@ def _cells(
     height, width = values.shape
     colours = fit.paint(values, theme)
     if height * width > MOST_BOXES:
-        return [Pixels(left, top, width * cell, height * cell, colours)]
+        size = width * cell, height * cell
+        rim = Box(left - 1, top - 1, size[0] + 2, size[1] + 2, theme_of(theme).line)
+        return [rim, Pixels(left, top, *size, colours)]
     gap = 1.0 if cell >= 10 else 0.0
     marks: list[Mark] = [
         Box(

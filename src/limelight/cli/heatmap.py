@@ -1,0 +1,240 @@
+"""limelight heatmap: the weights of a capture's heads, drawn to a file or in the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from limelight.cli._edge import JsonOption, console, print_json
+from limelight.cli._looking import CaptureArgument, chosen, opened, progress, region
+from limelight.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from limelight.capture import Capture, Site
+    from limelight.heatmap import Heatmap
+    from limelight.pictures import Picture
+
+AS = ("map", "lines", "patches", "grid")
+LARGEST = 512  # bins a side, unless told
+SHADES = " ░▒▓█"
+
+
+def heatmap(
+    capture: CaptureArgument,
+    layer: Annotated[
+        str | None, typer.Option(help="The layer's number (-1 for the last) or a site's name.")
+    ] = None,
+    head: Annotated[int | None, typer.Option(help="The head; without it all of the layer.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Draw it to this .png or .svg file.")
+    ] = None,
+    rows: Annotated[
+        str | None, typer.Option(help="Only these queries, as 100:356.", show_default="all")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Only these keys, as 100:356.", show_default="all")
+    ] = None,
+    pool: Annotated[
+        str, typer.Option(help="What a bin of several cells shows: their max or mean.")
+    ] = "max",
+    scale: Annotated[str, typer.Option(help="Colours by linear or log weight.")] = "linear",
+    size: Annotated[
+        int | None,
+        typer.Option(help="Bins a side.", show_default="one for each cell, 512 at most"),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            help="map, lines (query to key), patches (on the image), or grid (all heads).",
+            show_default="map, or grid without a layer",
+        ),
+    ] = None,
+    query: Annotated[
+        int, typer.Option(help="With --as patches: the query whose look is shown.")
+    ] = 0,
+    figure: Annotated[
+        str, typer.Option(help="With --as grid: the figure of health that colours a head.")
+    ] = "max_prob",
+    batch: Annotated[int, typer.Option(help="The entry of the batch that is shown.")] = 0,
+    theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
+    title: Annotated[
+        str | None, typer.Option(help="The picture's title.", show_default="model, layer and head")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Draw a head's weights from a capture, whole or in part, at any length.
+
+    Without a layer it draws all heads at a glance. Without --output it draws in the terminal, and
+    with --json it prints the numbers of the map.
+    """
+    kind = kind or ("grid" if layer is None else "map")
+    asked = Asked(kind, layer, head, batch, region(rows, "--rows"), region(columns, "--columns"))
+    asked.check(output)
+    held = opened(capture)
+    site = None if layer is None else chosen(held, layer)
+    seen = _look(site, asked, pool, size) if site is not None and kind in ("map", "lines") else None
+    title = _title(held, site, head) if title is None else title
+    look: dict[str, Any] = {"title": title, "theme": theme}
+    if output is not None:
+        picture = _draw(held, site, seen, asked, query=query, scale=scale, figure=figure, look=look)
+        picture.save(output)
+    if json:
+        print_json(_record(site, seen, asked, output))
+    elif output is not None:
+        typer.echo(f"{output}: {picture.description}")
+    elif seen is not None:
+        _print(console(), seen, title, scale)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be drawn."""
+
+    kind: str
+    layer: str | None
+    head: int | None
+    batch: int
+    rows: slice | None
+    columns: slice | None
+
+    def check(self, output: Path | None) -> None:
+        if self.kind not in AS:
+            raise ArgumentError(f"--as {self.kind}: choose {', '.join(AS)}")
+        if self.layer is None and self.kind != "grid":
+            raise ArgumentError(f"--as {self.kind} needs --layer")
+        if self.kind in ("lines", "patches") and self.head is None:
+            raise ArgumentError(f"--as {self.kind} draws one head: give --head")
+        if self.kind in ("patches", "grid") and (self.rows or self.columns):
+            raise ArgumentError(f"--as {self.kind} shows all: leave out --rows and --columns")
+        if self.kind != "map" and output is None:
+            terminal = ", or a --layer to see maps in the terminal" if self.layer is None else ""
+            raise ArgumentError(f"--as {self.kind} draws to a file: give --output{terminal}")
+
+
+def _title(held: Capture, site: Site | None, head: int | None) -> str:
+    parts = [str(held.source.get("model", ""))]
+    if site is not None:
+        parts += [f"layer {site.layer}" if site.kind == "self" else site.name]
+    if head is not None:
+        parts.append(f"head {head}")
+    return " · ".join(part for part in parts if part)
+
+
+def _look(site: Site, asked: Asked, pool: str, size: int | None) -> Heatmap:
+    """The map of one head [P, Q], or of all heads [Hq, P, Q]."""
+    from dataclasses import replace
+
+    from limelight import regions
+    from limelight.heatmap import heatmap_of
+
+    spans = (regions.span(asked.rows, site.queries, "--rows", "queries"),
+             regions.span(asked.columns, site.keys, "--columns", "keys"))  # fmt: skip
+    shape = [size if size is not None else min(LARGEST, stop - start) for start, stop in spans]
+    one = asked.head is not None
+    call = regions.one_head(site.call, asked.head or 0, asked.batch) if one else site.call
+    with progress("pooling the weights") as told:
+        known = site.statistics.logsumexp
+        known = known[asked.batch, asked.head][None, None] if one else known
+        seen = heatmap_of(call, shape=(shape[0], shape[1]), pool=pool, rows=spans[0],
+                          columns=spans[1], logsumexp=known, progress=told)  # fmt: skip
+    return replace(seen, values=seen.values[0, 0] if one else seen.values[asked.batch])
+
+
+def _draw(
+    held: Capture, site: Any, seen: Any, asked: Asked, *, query: int, scale: str, figure: str,
+    look: dict[str, Any],
+) -> Picture:  # fmt: skip
+    from limelight import pictures
+
+    if asked.kind == "grid":
+        with progress("looking at the heads"):
+            return pictures.head_grid(held, figure=figure, thumbnails=32, **look)
+    if asked.kind == "patches":
+        if held.image is None or held.grid is None:
+            raise ArgumentError("this capture has no image: --as patches is for vision models")
+        weights = site.weights(rows=[query], head=asked.head, batch=asked.batch)[0]
+        look = {**look, "title": f"{look['title']} · query {query}"}
+        return pictures.patches(held.image[asked.batch], weights, grid=held.grid, query=query,
+                                scale=scale, **look)  # fmt: skip
+    keys = site.labels("key", asked.batch) if site.tokens else None
+    queries = site.labels("query", asked.batch) if site.query_tokens else None
+    if asked.kind == "map":
+        return pictures.heatmap(seen, tokens=keys, query_tokens=queries, scale=scale, **look)
+    (r0, r1), (c0, c1) = seen.rows, seen.columns
+    if seen.shape != (r1 - r0, c1 - c0):
+        raise ArgumentError(f"{r1 - r0:,} × {c1 - c0:,} tokens are too many for lines: choose some "
+                            f"with --rows and --columns, or draw a map")  # fmt: skip
+    return pictures.lines(seen.values, tokens=keys and keys[c0:c1],
+                          query_tokens=queries and queries[r0:r1], **look)  # fmt: skip
+
+
+def _record(site: Any, seen: Any, asked: Asked, output: Path | None) -> dict[str, Any]:
+    record: dict[str, Any] = {"as": asked.kind, "file": None if output is None else str(output)}
+    if site is not None:
+        record |= {"site": site.name, "layer": site.layer, "head": asked.head, "batch": asked.batch}
+    if seen is not None:
+        record |= {"rows": seen.rows, "columns": seen.columns, "pool": seen.pool,
+                   "shape": seen.shape, "values": seen.values}  # fmt: skip
+    return record
+
+
+def _print(out: Console, seen: Heatmap, title: str, scale: str) -> None:
+    """Maps in the terminal: two bins a character, or a shade each where there is no colour."""
+    import numpy as np
+
+    from limelight.pictures.colour import Scale
+
+    (r0, r1), (c0, c1) = seen.rows, seen.columns
+    out.print(title, style="bold", markup=False)
+    out.print(f"queries {r0:,}:{r1:,} down, keys {c0:,}:{c1:,} across")
+    maps = seen.values if seen.values.ndim == 3 else seen.values[None]
+    fit = Scale.of(seen.values, scale)
+    for head, values in enumerate(maps):
+        if len(maps) > 1:
+            out.print(f"head {head}", style="dim")
+        small = _shrink(values, min(64, max(8, (out.width - 4) // 2)))
+        _shades(out, fit.share(small)) if out.color_system is None else _colours(out, fit, small)
+    largest = f"the largest weight is {np.nanmax(seen.values):.4g}"
+    nothing = "the mask allows nothing here"
+    out.print(f"[dim]{nothing if seen.empty.all() else largest}; -o map.png draws it in full[/]")
+
+
+def _shades(out: Console, shares: Any) -> None:
+    import numpy as np
+
+    marks = np.array(list(SHADES))[np.rint(np.nan_to_num(shares) * 4).astype(np.intp)]
+    for row in np.where(np.isnan(shares), "·", marks):
+        out.print("  " + "".join(mark * 2 for mark in row), markup=False)
+
+
+def _colours(out: Console, fit: Any, values: Any) -> None:
+    from rich.text import Text
+
+    from limelight.pictures.colour import css
+
+    colours = fit.paint(values, "dark")
+    for top in range(0, len(colours), 2):
+        line = Text("  ")
+        for column in range(colours.shape[1]):
+            below = css(colours[top + 1, column]) if top + 1 < len(colours) else "default"
+            line.append("▀", style=f"{css(colours[top, column])} on {below}")
+        out.print(line)
+
+
+def _shrink(values: Any, most: int) -> Any:
+    """A map no larger than the terminal: the largest of each few bins."""
+    import numpy as np
+
+    from limelight.regions import edges
+
+    table = np.where(np.isnan(values), -np.inf, values)
+    for axis in (0, 1):
+        n = table.shape[axis]
+        table = np.maximum.reduceat(table, edges(0, n, min(n, most))[:-1], axis=axis)
+    return np.where(np.isneginf(table), np.nan, table)

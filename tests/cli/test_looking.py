@@ -1,0 +1,127 @@
+"""limelight heatmap and limelight heads, on a capture of two small layers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import limelight as ll
+from limelight.capture import Capture, Grid, Site
+from limelight.cli import app
+
+WORDS = tuple(f"w{n % 7}" for n in range(23))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(0)
+    sites = tuple(
+        Site(f"layer.{n}", n, *rng.normal(size=(2, 1, 3, 23, 8)).astype(np.float32),
+             mask=ll.Causal(), tokens=(WORDS,))
+        for n in range(2)
+    )  # fmt: skip
+    image = rng.integers(0, 256, (1, 32, 32, 3)).astype(np.uint8)
+    where: Path = tmp_path_factory.mktemp("capture") / "a.safetensors"
+    Capture(sites, (WORDS,), image=image, grid=Grid(4, 4, 1), source={"model": "Tiny"}).save(where)
+    return where
+
+
+def run(*args: Any) -> Any:
+    return CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(arg) for arg in args])
+
+
+def test_a_map_as_numbers(path: Path) -> None:
+    result = run("heatmap", path, "--layer", 1, "--head", 2, "--rows", "3:9", "--json")
+    data = json.loads(result.stdout)
+    assert (data["layer"], data["head"], data["rows"], data["shape"]) == (1, 2, [3, 9], [6, 23])
+    site = Capture.open(path)[1]
+    exact = site.heatmap((6, 23), rows=(3, 9), head=2).values
+    np.testing.assert_allclose(np.array(data["values"], float), exact)
+    assert data["values"][0][22] is None
+    pooled = run("heatmap", path, "--layer", -1, "--head", 0, "--size", 5, "--pool", "mean", "--json")
+    assert np.array(json.loads(pooled.stdout)["values"]).shape == (5, 5)
+
+
+@pytest.mark.parametrize(("args", "starts"), [
+    (["--layer", 1, "--head", 2], "<svg"),
+    (["--layer", "layer.0"], "<svg"),
+    (["--layer", 0, "--head", 1, "--scale", "log", "--theme", "dark", "--title", "Mine"], "<svg"),
+    (["--layer", 0, "--head", 1, "--as", "lines", "--rows", ":10"], "<svg"),
+    (["--layer", 0, "--head", 1, "--as", "patches", "--query", 5], "<svg"),
+    ([], "<svg"),
+    (["--figure", "entropy", "--as", "grid"], "<svg"),
+])  # fmt: skip
+def test_every_kind_of_picture(args: list[Any], starts: str, path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "x.svg"
+    result = run("heatmap", path, *args, "-o", out)
+    assert result.exit_code == 0, result.output
+    assert out.read_text().startswith(starts)
+    assert f"{out}: " in result.stdout
+    assert ("Mine" if "Mine" in args else "Tiny") in out.read_text()
+
+
+def test_png(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "x.png"
+    assert run("heatmap", path, "--layer", 0, "--head", 0, "-o", out).exit_code == 0
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_in_the_terminal(path: Path) -> None:
+    text = run("heatmap", path, "--layer", 0, "--head", 0).stdout
+    assert text.startswith("Tiny · layer 0 · head 0\nqueries 0:23 down, keys 0:23 across\n  ██··")
+    assert "the largest weight is 1; -o map.png draws it in full" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert run("heatmap", path, "--layer", 0).stdout.count("head ") == 3
+
+
+def test_heads_as_a_table_and_as_json(path: Path) -> None:
+    text = run("heads", path).stdout
+    assert "6 heads in 2 layers" in text
+    assert "previous" in text
+    assert max(map(len, text.splitlines())) <= 80
+    data = json.loads(run("heads", path, "--json").stdout)
+    assert len(data["heads"]) == 6
+    assert data["heads"][0]["scores"]["next"] is None
+    one = json.loads(run("heads", path, "--kind", "sink", "--json").stdout)
+    assert [kind["kind"] for kind in one["kinds"]] == ["sink"]
+    assert set(one["heads"][0]["scores"]) == {"sink"}
+    assert "chance" in run("heads", path, "--kind", "sink").stdout
+    assert "no row of this text has such a key" in run("heads", path, "--kind", "bracket").stdout
+
+
+@pytest.mark.parametrize(("args", "message"), [
+    (["heatmap", "--layer", 9], "the capture has no site 9; it has: layer.0, layer.1"),
+    (["heatmap", "--layer", 0, "--head", 3], "head=3 is outside the 3 query heads"),
+    (["heatmap", "--layer", 0, "--rows", "5:99"], "--rows=5:99 reaches outside the 23 queries"),
+    (["heatmap", "--layer", 0, "--columns", "5:5"], "--columns=5:5 is an empty region"),
+    (["heatmap", "--layer", 0, "--rows", "a:b"], "--rows a:b: write a region as 100:356"),
+    (["heatmap", "--layer", 0, "--size", 0], "a picture of 0 × 0: each side must be from 1"),
+    (["heatmap", "--layer", 0, "--size", 1000000], "1,000,000 × 1,000,000: each side must be"),
+    (["heatmap", "--layer", 0, "--pool", "sum"], "pool='sum': choose 'max'"),
+    (["heatmap", "--as", "cake", "-o", "x.svg"], "--as cake: choose map, lines, patches, grid"),
+    (["heatmap", "--as", "map"], "--as map needs --layer"),
+    (["heatmap", "--as", "lines", "--layer", 0, "-o", "x.svg"], "--as lines draws one head: give --head"),
+    (["heatmap"], "--as grid draws to a file: give --output, or a --layer"),
+    (["heatmap", "--rows", "1:2", "-o", "x.svg"], "--as grid shows all: leave out --rows"),
+    (["heatmap", "--layer", 0, "--head", 0, "-o", "x.gif"], "x.gif ends in .gif"),
+    (["heads", "--kind", "copy"], "there is no kind 'copy': choose previous"),
+    (["heads", "--batch", 4], "batch=4 is outside the 1 entries"),
+])  # fmt: skip
+def test_errors_are_one_line(args: list[Any], message: str, path: Path) -> None:
+    result = run(args[0], path, *args[1:])
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    for command in ("heatmap", "heads"):
+        layer = ["--layer", 0] if command == "heatmap" else []
+        result = run(command, tmp_path / "none.safetensors", *layer)
+        assert result.exit_code == 2
+        assert "none.safetensors" in result.stderr
