@@ -1,7 +1,7 @@
 """Runs a function on several Gloo ranks, each a process of its own, and collects what they return.
 
-Worker processes are started once for each number of ranks and kept, since importing torch takes
-longer than any of the tests.
+Four processes are started once and kept, since importing torch takes longer than any of the tests;
+two or three of them are a group within the four.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-_pools: dict[int, Pool] = {}
+MOST = 4
+_pools: list[Pool] = []
 
 
 class Pool:
@@ -29,6 +30,7 @@ class Pool:
         self.folder = tempfile.TemporaryDirectory()
         store = os.path.join(self.folder.name, "store")
         self.pipes, self.processes = [], []
+        os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")  # read when NumPy loads there
         for rank in range(ranks):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(rank, ranks, store, timeout, theirs), daemon=True)
@@ -37,11 +39,16 @@ class Pool:
             self.processes.append(process)
 
     def run(self, function: Callable[..., Any], *arguments: Any, wait: float = 120.0) -> list[Any]:
-        """function(rank, *arguments) on every rank; an exception comes back as itself."""
-        for pipe in self.pipes:
-            pipe.send((function, arguments))
-        answers = []
-        for pipe in self.pipes:
+        """function(group, *arguments) on every rank; an exception comes back as itself."""
+        return self.run_on(len(self.pipes), function, *arguments, wait=wait)
+
+    def run_on(self, ranks: int, function: Callable[..., Any], *arguments: Any, wait: float = 120.0) -> list[Any]:
+        """The same on the first ranks alone, with a group of their own."""
+        pipes = self.pipes[:ranks]
+        for pipe in pipes:
+            pipe.send((ranks, function, arguments))
+        answers: list[Any] = []
+        for pipe in pipes:
             if not pipe.poll(wait):
                 answers.append(TimeoutError("no answer"))
                 continue
@@ -68,12 +75,11 @@ class Pool:
 
 
 def on(ranks: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """What the function returns on each rank; the first exception is raised here."""
-    if ranks not in _pools:
-        _pools[ranks] = Pool(ranks)
-        if len(_pools) == 1:
-            atexit.register(_close_all)
-    answers = _pools[ranks].run(function, *arguments)
+    """What function(group, *arguments) returns on each rank; the first exception is raised here."""
+    if not _pools:
+        _pools.append(Pool(MOST))
+        atexit.register(_close_all)
+    answers = _pools[0].run_on(ranks, function, *arguments)
     for answer in answers:
         if isinstance(answer, BaseException):
             raise answer
@@ -81,7 +87,7 @@ def on(ranks: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
 
 
 def _close_all() -> None:
-    for pool in _pools.values():
+    for pool in _pools:
         pool.close()
 
 
@@ -90,10 +96,12 @@ def _serve(rank: int, ranks: int, store: str, timeout: float, pipe: Any) -> None
     dist.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=timedelta(seconds=timeout)
     )
+    groups = {n: dist.new_group(list(range(n))) for n in range(2, ranks)}
+    groups[ranks] = dist.group.WORLD
     while (task := pipe.recv()) is not None:
-        function, arguments = task
+        count, function, arguments = task
         try:
-            pipe.send(function(rank, *arguments))
+            pipe.send(function(groups[count], *arguments))
         except BaseException as error:
             error.add_note(traceback.format_exc())
             pipe.send(error)

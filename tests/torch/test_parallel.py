@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import re
+import time
+import weakref
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import limelight as ll
-from limelight.torch import shard, unshard
+import limelight.torch
+from limelight.capture import Capture, Site
+from limelight.errors import ArgumentError, LimelightError
+from limelight.torch import Monitor, exchange, gather_capture, gather_health, positions, shard, unshard
 from limelight.torch.parallel import ContextParallel
-from tests.torch.ranks import on
+from limelight.torch.scaling import Job, ring_traffic
+from limelight.torch.sharding import LAYOUTS, Layout, RankError
+from tests.torch.ranks import Pool, on
 
 FIGURES = ("max_logit", "logsumexp", "entropy", "keys")
 
@@ -84,33 +100,33 @@ def one_device(case: Case, dtype: torch.dtype) -> dict[str, Any]:
             **{f"grad {name}": tensor.grad for name, tensor in given.items()}}  # fmt: skip
 
 
-def many(rank: int, case: Case, dtype: torch.dtype, layout: str, exchange: str) -> dict[str, Any]:
+def many(group: Any, case: Case, dtype: torch.dtype, layout: str, exchange: str) -> dict[str, Any]:
     (query, key, value, direction), extra = case.tensors(dtype)
-    own = {"query": shard(query, 2, layout=layout), "key": shard(key, 2, layout=layout),
-           "value": shard(value, 2, layout=layout)}  # fmt: skip
+    own = {"query": shard(query, 2, group=group, layout=layout), "key": shard(key, 2, group=group, layout=layout),
+           "value": shard(value, 2, group=group, layout=layout)}  # fmt: skip
     if "bias" in extra:
         bias = extra["bias"]
-        own["bias"] = bias if bias.shape[2] == 1 else shard(bias, 2, layout=layout)
+        own["bias"] = bias if bias.shape[2] == 1 else shard(bias, 2, group=group, layout=layout)
     if "sinks" in extra:
         own["sinks"] = extra["sinks"]
     own = {name: tensor.clone().requires_grad_() for name, tensor in own.items()}
-    cp = ContextParallel(layout=layout, exchange=exchange)
+    cp = ContextParallel(group, layout, exchange)
     options = {name: own[name] for name in ("bias", "sinks") if name in own}
     seen = cp.inspect(own["query"], own["key"], own["value"], mask=case.mask, softcap=case.softcap, **options)
-    seen.output.backward(shard(direction, 2, layout=layout))
-    found = {"output": unshard(seen.output, 2, layout=layout)}
-    found |= {name: unshard(getattr(seen.health, name), 2, layout=layout) for name in FIGURES}
+    seen.output.backward(shard(direction, 2, group=group, layout=layout))
+    found = {"output": unshard(seen.output, 2, group=group, layout=layout)}
+    found |= {name: unshard(getattr(seen.health, name), 2, group=group, layout=layout) for name in FIGURES}
     for name, tensor in own.items():
         assert tensor.grad is not None
         if name == "sinks" or (name == "bias" and tensor.shape[2] == 1):
-            dist.all_reduce(tensor.grad)
+            dist.all_reduce(tensor.grad, group=group)
             found[f"grad {name}"] = tensor.grad
         else:
-            found[f"grad {name}"] = unshard(tensor.grad, 2, layout=layout)
+            found[f"grad {name}"] = unshard(tensor.grad, 2, group=group, layout=layout)
     with torch.no_grad():  # attention alone takes the same way without the health
         alone = cp.attention(own["query"], own["key"], own["value"], mask=case.mask, softcap=case.softcap, **options)
     assert torch.equal(alone, seen.output)
-    return found if rank == 0 else {}
+    return found if dist.get_rank() == 0 else {}
 
 
 @pytest.mark.parametrize(("layout", "exchange"), [("zigzag", "ring"), ("contiguous", "ring"), ("zigzag", "gather")])
@@ -122,3 +138,342 @@ def test_the_same_as_one_device(case: Case, ranks: int, layout: str, exchange: s
     assert found.keys() == want.keys()
     for name, right in want.items():
         assert torch.allclose(found[name], right, rtol=1e-12, atol=1e-12), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_low_precision_costs_no_more_than_on_one_device(dtype: torch.dtype) -> None:
+    """Parts are rounded once more before they merge: at most twice the error of one pass."""
+    case = Case("causal", length=101, mask=ll.Causal())
+    (query, key, value, direction), _ = case.tensors(dtype)
+    exact = [x.double().requires_grad_() for x in (query, key, value)]
+    output = ll.attention(*exact, mask=ll.Causal())
+    output.backward(direction.double())
+    alone, found = one_device(case, dtype), on(3, many, case, dtype, "zigzag", "ring")[0]
+    eps = torch.finfo(dtype).eps
+    for name, right in (("output", output), ("grad query", exact[0].grad), ("grad key", exact[1].grad), ("grad value", exact[2].grad)):
+        error, floor = ((x[name].double() - right).abs().max() for x in (found, alone))
+        assert error <= 2 * floor + 4 * eps * right.abs().max(), name
+
+
+def count_messages(group: Any, length: int, layout: str, mask: Any) -> dict[str, tuple[int, int]]:
+    sent: list[int] = []
+    original = dist.batch_isend_irecv
+
+    def counting(ops: Any) -> Any:
+        sent.extend(op.tensor.nbytes for op in ops if op.op is dist.isend)
+        return original(ops)
+
+    dist.batch_isend_irecv = counting
+    try:
+        query, key, value = (shard(torch.randn(2, h, length, 8), 2, group=group, layout=layout).requires_grad_() for h in (4, 2, 2))
+        output = ContextParallel(group, layout, "ring").attention(query, key, value, mask=mask)
+        forward = len(sent), sum(sent)
+        sent.clear()
+        output.sum().backward()
+        return {"forward": forward, "backward": (len(sent), sum(sent))}
+    finally:
+        dist.batch_isend_irecv = original
+
+
+@pytest.mark.parametrize(("layout", "mask", "hops"), [
+    ("zigzag", None, {2: 1, 3: 2, 4: 3}),
+    ("zigzag", ll.Causal(), {2: 1, 3: 2, 4: 3}),
+    ("contiguous", ll.Causal() & ll.Window(4, None), {2: 1, 3: 1, 4: 1}),  # only the shard before has near keys
+    ("contiguous", ll.Documents(np.arange(48) // 12) & ll.Causal(), {2: 0, 4: 0}),
+])  # fmt: skip
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("length", [48, 37])
+def test_messages_and_bytes_are_those_of_the_formulas(length: int, ranks: int, layout: str, mask: Any, hops: Any) -> None:
+    if ranks not in hops or (hops[ranks] == 0 and length != 48):
+        pytest.skip("this cut goes through a document")
+    counted = on(ranks, count_messages, length, layout, mask)
+    row = 2 * 2 * (8 + 8) * 4  # batch × key heads × sizes × bytes of float32; gradients travel as float32 too
+    sizes = Layout(ranks, layout).sizes(length)
+    for rank, found in enumerate(counted):
+        forward, backward = ring_traffic(sizes, rank, hops[ranks], row, row)
+        assert found == {"forward": forward, "backward": backward}
+    if length == 48 and mask is None:  # equal shards: the formulas as the docs print them
+        job = Job(length, ranks, heads=4, key_heads=2, head_size=8, batch=2, itemsize=4)
+        assert counted[0]["forward"] == (ranks - 1, (ranks - 1) * job.shard_bytes)
+        assert counted[0]["backward"] == (2 * ranks - 1, (ranks - 1) * job.shard_bytes + ranks * job.gradient_bytes)
+
+
+class Live(TorchDispatchMode):
+    """The most bytes that tensors made inside hold at a time, and the largest of them."""
+
+    def __init__(self, *given: torch.Tensor) -> None:
+        super().__init__()
+        self.now = self.most = self.largest = 0
+        self.known = {tensor.untyped_storage()._cdata for tensor in given}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                if storage._cdata not in self.known:
+                    self.known.add(storage._cdata)
+                    size = storage.nbytes()
+                    self.now, self.largest = self.now + size, max(self.largest, size)
+                    self.most = max(self.most, self.now)
+                    weakref.finalize(storage, self.free, storage._cdata, size)
+        return result
+
+    def free(self, at: int, size: int) -> None:
+        self.known.discard(at)
+        self.now -= size
+
+
+def peak_memory(group: Any, exchange: str) -> dict[str, int]:
+    query = torch.randn(1, 1, 16, 64, requires_grad=True)  # few queries: what counts is the keys
+    key, value = (torch.randn(1, 1, 1024, 64, requires_grad=True) for _ in range(2))
+    cp = ContextParallel(group, exchange=exchange)
+    with Live(query, key, value) as forward:
+        output = cp.attention(query, key, value)
+    direction = torch.ones_like(output)
+    with Live(query, key, value, output, direction) as backward:
+        output.backward(direction)
+    return {"forward": forward.most, "backward": backward.most, "largest": max(forward.largest, backward.largest)}
+
+
+def test_no_rank_holds_all_keys_unless_it_gathers() -> None:
+    job = Job(4096, 4, heads=1, key_heads=1, head_size=64, itemsize=4, causal=False)
+    whole = 4 * job.shard_bytes
+    slack = 0.5 * job.shard_bytes  # rows of 16 queries, and an engine's gradients of one chunk
+    for found in on(4, peak_memory, "ring"):
+        forward, backward = job.memory("ring")
+        assert found["forward"] <= forward + slack
+        assert found["backward"] <= backward + 2 * slack
+        assert found["largest"] <= job.shard_bytes  # no tensor is longer than one rank's share
+        assert found["forward"] < whole
+    for found in on(4, peak_memory, "gather"):
+        assert whole <= found["forward"] <= job.memory("gather")[0] + slack
+        assert found["backward"] <= job.memory("gather")[1] + 4 * slack  # an engine's gradients of all keys
+
+
+def wrong_shards(group: Any, what: str) -> str:
+    rank = dist.get_rank(group)
+    query, key = torch.randn(1, 2, 4, 8), torch.randn(1, 2, 4, 8)
+    cp = ContextParallel(group)
+    if what == "length" and rank == 1:
+        query = query[:, :, :3]
+    if what == "heads" and rank == 1:
+        query, key = (x.repeat(1, 2, 1, 1) for x in (query, key))
+    if what == "dtype" and rank == 1:
+        query, key = query.double(), key.double()
+    if what == "own" and rank == 1:
+        query = query[0]
+    if what == "layout" and rank == 1:
+        cp = ContextParallel(group, layout="contiguous")
+    try:
+        cp.attention(query, key, key)
+    except LimelightError as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+@pytest.mark.parametrize(("what", "message"), [
+    ("length", "ShapeError: the ranks hold 4, 3, 4 queries, but a zigzag layout of 11 over 3 ranks has"),
+    ("heads", "ShapeError: the shards do not fit together: rank 0 has query \\(1, 2, 4, 8\\).*rank 1 has query \\(1, 4, 4, 8\\)"),
+    ("dtype", "ShapeError: the shards do not fit together: .*float32.*float64"),
+    ("layout", "ShapeError: the shards do not fit together: .*zigzag.*contiguous"),
+    ("own", "RankError: rank 1 could not start"),
+])  # fmt: skip
+def test_shards_that_do_not_fit_are_one_error_on_every_rank(what: str, message: str) -> None:
+    answers = on(3, wrong_shards, what)
+    for rank, answer in enumerate(answers):
+        if what == "own" and rank == 1:
+            assert answer.startswith("ShapeError: query has shape (2, 4, 8): context_parallel takes four axes")
+        else:
+            assert re.match(message, answer), answer
+
+
+def fail_in_the_middle(group: Any, how: str) -> str:
+    rank = dist.get_rank(group)
+    query, key = torch.randn(1, 1, 400, 8), torch.randn(1, 1, 400, 64)
+    query = key.clone()
+    if rank == 1:
+        original = exchange.Ring.start
+
+        def failing(self: Any, *arguments: Any, **options: Any) -> Any:
+            if how == "dies":
+                os._exit(1)
+            time.sleep(9)
+            return original(self, *arguments, **options)
+
+        exchange.Ring.start = failing
+    start = time.monotonic()
+    try:
+        ContextParallel(group, exchange="ring").attention(query, key, key)
+    except RankError as error:
+        return f"{time.monotonic() - start:.1f} {error}"
+    return "no error"
+
+
+@pytest.mark.parametrize("how", ["dies", "lags"])
+def test_a_rank_that_dies_or_lags_is_an_error_on_the_others(how: str) -> None:
+    pool = Pool(3, timeout=4.0)
+    try:
+        answers = pool.run(fail_in_the_middle, how)
+    finally:
+        pool.close()
+    for rank in (0, 2):
+        seconds, _, message = str(answers[rank]).partition(" ")
+        assert float(seconds) < 4.0 + 2.0
+        assert re.match(rf"rank {rank} of 3 .*rank \d.* has died, lags", message), answers[rank]
+
+
+def inside_ddp(group: Any, sharded: bool) -> dict[str, torch.Tensor]:
+    """A model under DDP or FSDP2 whose sequences are cut over the same ranks."""
+    model = Small()
+    x = torch.randn(2, 23, 16, generator=torch.Generator().manual_seed(0))
+    wrapped: Any
+    if sharded:
+        mesh = init_device_mesh("cpu", (dist.get_world_size(group),))
+        wrapped = fully_shard(model, mesh=mesh)
+    else:
+        wrapped = torch.nn.parallel.DistributedDataParallel(model, process_group=group)
+    model.cp = ContextParallel(group, exchange="ring")
+    wrapped(shard(x, 1, group=group)).square().sum().backward()
+    ranks = dist.get_world_size(group)  # both average over ranks; the loss is a sum over them
+    return {name: ranks * (p.grad.full_tensor() if sharded else p.grad).clone() for name, p in model.named_parameters()}
+
+
+class Small(torch.nn.Module):
+    cp: ContextParallel | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.layer = ll.torch.SelfAttention(16, heads=4, key_heads=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.cp is None:
+            return self.layer(x)
+        query, key, value = self.layer.project(x)
+        mixed = self.cp.attention(query, key, value, mask=ll.Causal())
+        return self.layer.W_O(mixed.transpose(1, 2).flatten(-2))
+
+
+@pytest.mark.parametrize("sharded", [False, True], ids=["DDP", "FSDP2"])
+def test_inside_ddp_and_fsdp(sharded: bool) -> None:
+    model = Small()
+    x = torch.randn(2, 23, 16, generator=torch.Generator().manual_seed(0))
+    model(x).square().sum().backward()
+    for found in on(4, inside_ddp, sharded):
+        for name, parameter in model.named_parameters():
+            assert torch.allclose(found[name], parameter.grad, atol=1e-5, rtol=1e-4), name
+
+
+def on_a_mesh(group: Any) -> bool:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "context"))
+    query, key = torch.randn(1, 2, 13, 8), torch.randn(1, 2, 13, 8)
+    dist.broadcast(query, 0)
+    dist.broadcast(key, 0)
+    mine = [shard(x, 2, mesh=mesh["context"]) for x in (query, key, key)]
+    output = ll.torch.context_parallel(*mine, mesh=mesh["context"], mask=ll.Causal())
+    same = torch.allclose(unshard(output, 2, mesh=mesh["context"]), ll.attention(query, key, key, mask=ll.Causal()), atol=1e-6)
+    places = positions(13, mesh=mesh["context"])
+    with pytest.raises(ArgumentError, match=r"mesh\['context'\]"):
+        ll.torch.context_parallel(*mine, mesh=mesh)
+    with pytest.raises(ArgumentError, match="give one"):
+        ll.torch.context_parallel(*mine, mesh=mesh["context"], group=group)
+    return same and torch.equal(query[:, :, places], mine[0])
+
+
+def test_one_dimension_of_a_mesh() -> None:
+    assert all(on(4, on_a_mesh))
+
+
+def monitored(group: Any) -> list[Any]:
+    model = Small()
+    model.cp = ContextParallel(group)
+    x = torch.randn(2, 23, 16, generator=torch.Generator().manual_seed(0))
+    with Monitor(model, every=1, group=group) as monitor:
+        model(shard(x, 1, group=group)).sum().backward()
+        record = monitor.step()
+    assert record is not None
+    return record["sites"]
+
+
+def test_a_monitor_sums_up_the_ranks() -> None:
+    model = Small()
+    with Monitor(model, every=1) as monitor:
+        model(torch.randn(2, 23, 16, generator=torch.Generator().manual_seed(0)))
+        record = monitor.step()
+    assert record is not None
+    (want,) = record["sites"]
+    for (found,) in on(3, monitored):
+        for figure, right in want.items():
+            if figure != "name":
+                assert found[figure] == pytest.approx(right, rel=1e-4), figure
+
+
+def captured(group: Any, path: str) -> bool:
+    rng = np.random.default_rng(0)
+    query, key = (torch.from_numpy(rng.normal(size=(1, h, 29, 8)).astype(np.float32)) for h in (4, 2))
+    words = tuple(f"w{i}" for i in positions(29, group=group).tolist())
+    own = [shard(x, 2, group=group).numpy() for x in (query, key)]
+    whole = gather_capture(Capture((Site("a", 0, *own), Site("b", 1, *own)), (words,), source={"model": "x"}), group=group, mask=ll.Causal())
+    if whole is None:
+        return True
+    whole.save(path)
+    back = Capture.open(path)
+    want = ll.inspect(query, key, key, mask=ll.Causal()).health.summary()
+    return (np.array_equal(back["b"].query, query.numpy()) and back.tokens == (tuple(f"w{i}" for i in range(29)),)
+            and np.allclose(back["a"].health().summary().entropy, want.entropy, atol=1e-5))  # fmt: skip
+
+
+def test_captures_gather_into_one_file(tmp_path: Path) -> None:
+    assert all(on(3, captured, str(tmp_path / "run.safetensors")))
+
+
+def gathered_health(group: Any) -> Any:
+    rng = torch.Generator().manual_seed(1)
+    query, key = torch.randn(1, 2, 29, 8, generator=rng), torch.randn(1, 2, 29, 8, generator=rng)
+    own = [shard(x, 2, group=group) for x in (query, key, key)]
+    seen = ContextParallel(group).inspect(*own, mask=ll.Causal())
+    return gather_health(seen.health, group=group), ll.inspect(query, key, key, mask=ll.Causal()).health
+
+
+def test_health_gathers() -> None:
+    for found, want in on(3, gathered_health):
+        assert torch.equal(found.keys, want.keys)
+        assert torch.allclose(found.entropy, want.entropy, atol=1e-5)
+        assert repr(found) == repr(want)
+
+
+def test_bad_arguments() -> None:
+    x = torch.randn(1, 1, 4, 8)
+    with pytest.raises(ArgumentError, match="no process group"):
+        ll.torch.context_parallel(x, x, x)
+    with pytest.raises(ArgumentError, match="no layout 'spiral'"):
+        ContextParallel(layout="spiral")
+    with pytest.raises(ArgumentError, match="choose auto, ring, gather"):
+        ContextParallel(exchange="pigeon")
+    with pytest.raises(ArgumentError, match="whole matrices"):
+        ContextParallel(engine="reference")
+
+
+def bad_bias(group: Any) -> str:
+    x = shard(torch.randn(1, 1, 12, 8), 2, group=group)
+    with pytest.raises(LimelightError, match="against all 12 keys"):
+        ContextParallel(group).attention(x, x, x, bias=torch.randn(12, 12))
+    return "refused"
+
+
+def test_a_bias_of_the_wrong_rows() -> None:
+    assert on(3, bad_bias) == ["refused"] * 3
+
+
+@given(st.integers(1, 9), st.integers(0, 60), st.sampled_from(LAYOUTS))
+def test_a_layout_deals_out_every_position_once(ranks: int, length: int, name: str) -> None:
+    layout = Layout(ranks, name)
+    dealt = torch.cat([layout.positions(length, rank) for rank in range(ranks)])
+    assert sorted(dealt.tolist()) == list(range(length))
+    assert max(layout.sizes(length)) - min(layout.sizes(length)) <= 2
+    owners = [layout.owner(piece) for piece in range(layout.pieces)]
+    for rank in range(ranks):
+        edges = layout.edges(length)
+        mine = [(edges[p], edges[p + 1]) for p in range(layout.pieces) if owners[p] == rank]
+        assert sorted(layout.chunks(length, rank)) == sorted(mine)

@@ -6,6 +6,7 @@ NumPy lacks, goes as float32) and their arrays come back as tensors of the call'
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, Protocol
@@ -22,10 +23,13 @@ from limelight.reference import Gradients, State
 SITE = "limelight_site"  # the attribute in which a module finds the name that a monitor gave it
 
 
+Pass = tuple[Call, State]  # what was asked, and what came out
+
+
 class Observer(Protocol):
     """Whoever wants to see the health of every pass, such as a Monitor while it records."""
 
-    def observe(self, site: str, call: Call, state: State) -> None: ...
+    def observe(self, site: str, passes: Sequence[Pass]) -> None: ...
 
 
 observers: list[Observer] = []
@@ -36,7 +40,7 @@ def forward(call: Call, engine: str, *, health: bool, site: str = "") -> State:
     seen = watched()
     state = compute(call, engine, health=health or seen)
     if seen:
-        report(site, call, state)
+        report(site, [(call, state)])
     return state
 
 
@@ -49,9 +53,10 @@ def watched() -> bool:
     return bool(observers) and torch._C._current_graph_task_id() == -1
 
 
-def report(site: str, call: Call, state: State) -> None:
+def report(site: str, passes: Sequence[Pass]) -> None:
+    """Tell the observers what one attention did, in one pass or in several over different rows."""
     for observer in tuple(observers):
-        observer.observe(site, call, state)
+        observer.observe(site, passes)
 
 
 def compute(call: Call, engine: str, *, health: bool) -> State:

@@ -23,9 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from limelight.call import Call
 from limelight.errors import ArgumentError
-from limelight.reference import State
 from limelight.torch import bridge, patch
 from limelight.torch.alarms import DEFAULTS, Alarm, Alarms
 from limelight.torch.journal import FORMAT, VERSION, Journal
@@ -142,19 +140,19 @@ class Monitor:
     ) -> None:  # fmt: skip
         self.close("closed" if kind is None else f"{kind.__name__}: {error}".strip(": "))
 
-    def observe(self, site: str, call: Call, state: State) -> None:
-        """What the operator reports of one pass."""
+    def observe(self, site: str, passes: Sequence[bridge.Pass]) -> None:
+        """What the operator reports of one attention."""
         if self.model.training:
-            self._guarded(lambda: self._count(site, call, state))
+            self._guarded(lambda: self._count(site, passes))
 
-    def _count(self, site: str, call: Call, state: State) -> None:
+    def _count(self, site: str, passes: Sequence[bridge.Pass]) -> None:
         name = site or self._patch.current()
         if not name:
             name, self._unnamed = f"call {self._unnamed}", self._unnamed + 1
-        tally = self._tallies.get(name)
-        if tally is None:
-            tally = self._tallies[name] = Tally(call.query_heads, call.query.device)
-        tally.add(call, state)
+        for call, state in passes:
+            if name not in self._tallies:
+                self._tallies[name] = Tally(call.query_heads, call.query.device)
+            self._tallies[name].add(call, state)
 
     def _record(self, numbers: dict[str, float]) -> dict[str, Any]:
         if not self._tallies:

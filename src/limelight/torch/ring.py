@@ -9,7 +9,7 @@ the end as a key of its own without a value.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -102,20 +102,22 @@ class Parallel(torch.autograd.Function):
         watched = bridge.watched()
         health = work.health or watched
         states: list[State | None] = [None] * len(work.rows)
-        for columns, keys, values in _passing(work, key, value):
+
+        def attend(columns: slice, keys: Tensor, values: Tensor) -> None:
             for i, rows in enumerate(work.rows):
                 call = work.rectangle(query, keys, values, bias, rows, columns)
                 if call is not None:
                     part = _widened(bridge.compute(call, work.engine, health=health))
                     known = states[i]
                     states[i] = part if known is None else merge(known, part)
+
+        _pass_by(work, key, value, attend)
         done = [
             _finished(state, query[:, :, rows[1]], value.shape[3], sinks, health)
             for state, rows in zip(states, work.rows, strict=True)
         ]
         if watched:
-            for call, state in zip(work.row_calls(query, bias), done, strict=True):
-                bridge.report(work.site, call, state)
+            bridge.report(work.site, list(zip(work.row_calls(query, bias), done, strict=True)))
         output = torch.cat([state.output for state in done], 2).to(query.dtype)
         logsumexp = torch.cat([state.logsumexp for state in done], 2)
         ctx.work = work
@@ -163,6 +165,10 @@ class _Sums:
     ) -> None:  # fmt: skip
         self.work, self.given, self.given_bias, self.wide = work, query, bias, wide
         self.state, self.grad_output = state, grad_output
+        self.engine = work.engine
+        if query.device.type == "cpu" and bool((state.logsumexp.abs() > 1e3).logical_and(state.logsumexp.isfinite()).any()):
+            # For such logits the native engine measures the rows again, over the keys it is given.
+            self.engine = "numpy"
         self.query = torch.zeros(query.shape, dtype=wide, device=query.device)
         self.bias = None if bias is None else torch.zeros(bias.shape, dtype=wide, device=bias.device)
 
@@ -176,7 +182,7 @@ class _Sums:
             if call is None:
                 continue
             state = State(self.state.output[:, :, here], self.state.logsumexp[:, :, here])
-            grads = bridge.backward(call, self.work.engine, state, self.grad_output[:, :, here])
+            grads = bridge.backward(call, self.engine, state, self.grad_output[:, :, here])
             self.query[:, :, here] += grads.query
             grad_key += grads.key
             grad_value += grads.value
@@ -185,19 +191,23 @@ class _Sums:
                 part += grads.bias
 
 
-def _passing(work: Work, key: Tensor, value: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Every block of keys this rank must see: where it is in the sequence, keys, values."""
+def _pass_by(
+    work: Work, key: Tensor, value: Tensor, visit: Callable[[slice, Tensor, Tensor], None]
+) -> None:
+    """Show `visit` every block of keys this rank must see: its place in the sequence, keys, values.
+
+    Two messages are held at a time: the one that is being read, and the one that is coming.
+    """
     if work.gathers:
-        yield slice(None), *_whole(work, key, value)
+        visit(slice(None), *_whole(work, key, value))
         return
     current = _pack(key, value)
     for hop in range(work.hops + 1):
         origin, pending = work.ring.origin(hop), None
         if hop < work.hops:
             pending = work.ring.start(current, _room(work, current, key, value, hop + 1))
-        keys, values = _unpack(current, work.sizes[origin], key, value)
         for columns, here in work.columns(origin):
-            yield columns, keys[:, :, here], values[:, :, here]
+            visit(columns, *(x[:, :, here] for x in _unpack(current, work.sizes[origin], key, value)))
         if pending is not None:
             current = pending.wait()
 
@@ -211,18 +221,18 @@ def _ring_gradients(work: Work, key: Tensor, value: Tensor, sums: _Sums) -> tupl
         if hop < work.hops:
             pending = ring.start(current, _room(work, current, key, value, hop + 1))
         grads = torch.zeros(current.shape, dtype=sums.wide, device=key.device)
-        keys, values = _unpack(current, work.sizes[origin], key, value)
-        grad_keys, grad_values = _unpack(grads, work.sizes[origin], key, value)
         for columns, here in work.columns(origin):
-            sums.add(columns, keys[:, :, here], values[:, :, here],
-                     grad_keys[:, :, here], grad_values[:, :, here])  # fmt: skip
+            blocks = (*_unpack(current, work.sizes[origin], key, value),
+                      *_unpack(grads, work.sizes[origin], key, value))  # fmt: skip
+            sums.add(columns, *(x[:, :, here] for x in blocks))
+            del blocks
         if travelling is not None:
             grads += travelling.wait()
+        travelling = None
         if hop < work.hops:
             travelling = ring.start(grads, _room(work, grads, key, value, hop + 1))
         elif hop:  # home, in one go
-            home = _room(work, grads, key, value, 0)
-            grads = ring.start(grads, home, hops=-hop).wait()
+            grads = ring.start(grads, _room(work, grads, key, value, 0), hops=-hop).wait()
         if pending is not None:
             current = pending.wait()
     return _unpack(grads, work.sizes[ring.rank], key, value)
