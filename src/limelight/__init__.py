@@ -12,6 +12,7 @@ from limelight.health import Health
 from limelight.heatmap import Heatmap, heatmap, received, top, weights
 from limelight.masks import Causal, Documents, Lengths, Mask, Prefix, Window
 from limelight.reference import State, merge
+from limelight.threads import set_threads
 from limelight.trace import Trace, trace
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Capture", "Causal", "Cell", "Documents", "Health", "Heatmap", "Inspection", "Lengths",
     "LimelightError", "Mask", "Prefix", "Pyramid", "SelfAttention", "Site", "State", "Trace",
-    "Window", "attention", "captures", "engines", "heatmap", "inspect", "merge", "received", "top",
-    "trace", "weights",
+    "Window", "attention", "captures", "engines", "heatmap", "inspect", "merge", "received",
+    "set_threads", "top", "trace", "weights",
 ]  # fmt: skip
 
 _LATER = {
