@@ -5,12 +5,26 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-FIGURES = ("loss", "score_gradient", "spread", "saturated")
+from limelight.errors import ArgumentError, FileError
+
+FIGURES = {
+    "loss": "loss, nats a character",
+    "score_gradient": "gradient norm by W_Q and W_K",
+    "spread": "spread: entropy / ln(keys)",
+    "saturated": "share of saturated rows",
+}
+SETTINGS = {
+    "unit": "entries of variance 1, Adam",
+    "small": "small weights (0.02), Adam",
+    "unit-sgd": "entries of variance 1, SGD",
+}
+SCALES = ("1/√d_k", "none", "1/d_k")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,17 +49,65 @@ class Scaling:
     facts: dict[str, Any]
     runs: tuple[Runs, ...]
 
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(run.setting for run in self.runs))
+
+    @property
+    def scales(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(run.scale for run in self.runs))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The d_k, ascending."""
+        return tuple(sorted({run.d_k for run in self.runs}))
+
     def at(self, setting: str, scale: str, d_k: int) -> Runs:
+        """The runs of one combination."""
         for run in self.runs:
             if (run.setting, run.scale, run.d_k) == (setting, scale, d_k):
                 return run
-        raise KeyError((setting, scale, d_k))
+        raise ArgumentError(
+            f"there are no runs of {setting}, {scale}, d_k={d_k}: settings are "
+            f"{', '.join(self.settings)}; scales {', '.join(self.scales)}; d_k "
+            f"{', '.join(str(size) for size in self.sizes)}"
+        )
+
+    def __repr__(self) -> str:
+        lines = [f"Held-out loss after {self.facts['steps']} steps, mean ± half the range over "
+                 f"{self.facts['seeds']} seeds"]  # fmt: skip
+        for setting in self.settings:
+            lines.append(f"\n{setting}: {SETTINGS.get(setting, '')}")
+            lines.append("  d_k " + "".join(f"{scale:>16}" for scale in self.scales))
+            for size in self.sizes:
+                cells = [self.at(setting, scale, size).held_out for scale in self.scales]
+                lines.append(f"  {size:<4}" + "".join(f"{ends(cell):>16}" for cell in cells))
+        return "\n".join(lines)
 
 
-def scaling() -> Scaling:
-    """The shipped results of the scaling experiment."""
-    text = (files("limelight.experiments") / "scaling.json").read_text(encoding="utf-8")
-    data = json.loads(text)
-    runs = (Runs(**{k: v if isinstance(v, (str, int)) else np.array(v) for k, v in run.items()})
-            for run in data["runs"])  # fmt: skip
-    return Scaling(data["facts"], tuple(runs))
+def ends(values: NDArray[np.float64], digits: int = 3) -> str:
+    """Seeds in a table: their mean and half their range.
+
+    >>> ends(np.array([1.0, 2.0, 3.0]), 1)
+    '2.0 ± 1.0'
+    """
+    return f"{values.mean():.{digits}f} ± {np.ptp(values) / 2:.{digits}f}"
+
+
+def scaling(path: Path | None = None) -> Scaling:
+    """The shipped results of the scaling experiment, or those in another file of its kind."""
+    shipped = files("limelight.experiments") / "scaling.json"
+    try:
+        data = json.loads((path or shipped).read_text(encoding="utf-8"))
+        runs = tuple(_runs(run) for run in data["runs"])
+        return Scaling(dict(data["facts"]), runs)
+    except OSError as error:
+        raise FileError(f"{path or shipped}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, TypeError, KeyError):
+        raise FileError(f"{path or shipped}: not the results of examples/scaling.py") from None
+
+
+def _runs(run: dict[str, Any]) -> Runs:
+    words = ("setting", "scale", "d_k")
+    held: dict[str, Any] = {k: v if k in words else np.array(v) for k, v in run.items()}
+    return Runs(**held)

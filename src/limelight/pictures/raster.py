@@ -12,7 +12,7 @@ from limelight.errors import ArgumentError
 from limelight.pictures import lettering
 from limelight.pictures.colour import rgb
 from limelight.pictures.png import encode
-from limelight.pictures.scene import Box, Label, Picture, Pixels, Stroke
+from limelight.pictures.scene import Box, Label, Picture, Pixels, Stroke, Trail
 
 Canvas = NDArray[np.float32]
 LARGEST = 1 << 26  # dots: 192 MB of uint8, more than any screen
@@ -124,19 +124,46 @@ def _stroke(canvas: Canvas, mark: Stroke, ratio: float) -> None:
         y = mark.y0 + (mark.y1 - mark.y0) * (3 * t**2 - 2 * t**3)
     else:
         x, y = mark.x0 + (mark.x1 - mark.x0) * t, mark.y0 + (mark.y1 - mark.y0) * t
-    x, y = x * ratio, y * ratio
+    _line(canvas, [(x * ratio, y * ratio)], mark, ratio)
+
+
+def _trail(canvas: Canvas, mark: Trail, ratio: float) -> None:
+    x, y = np.array(mark.points, np.float64).reshape(-1, 2).T * ratio
+    if len(x) < 2:
+        return
+    if mark.dash is None:
+        _line(canvas, [(x, y)], mark, ratio)
+        return
+    on, off = (length * ratio for length in mark.dash)
+    along = np.concatenate([[0.0], np.cumsum(np.hypot(np.diff(x), np.diff(y)))])
+    pieces = []
+    for start in np.arange(0.0, along[-1], on + off):
+        stop = min(start + on, along[-1])
+        at = np.concatenate([[start], along[(along > start) & (along < stop)], [stop]])
+        pieces.append((np.interp(at, along, x), np.interp(at, along, y)))
+    _line(canvas, pieces, mark, ratio)
+
+
+def _line(canvas: Canvas, pieces: list[Any], mark: Stroke | Trail, ratio: float) -> None:
+    """Lines through points (x, y) in dots, painted once, so that crossings are no darker."""
     half = mark.width * ratio / 2
     height, width, _ = canvas.shape
-    left, right = max(0, math.floor(x.min() - half - 1)), min(width, math.ceil(x.max() + half + 1))
-    top, bottom = max(0, math.floor(y.min() - half - 1)), min(height, math.ceil(y.max() + half + 1))
+    every_x, every_y = (np.concatenate([piece[axis] for piece in pieces]) for axis in (0, 1))
+    left, right = _around(every_x, half, width)
+    top, bottom = _around(every_y, half, height)
     if left >= right or top >= bottom:
         return
     away = np.full((bottom - top, right - left), np.inf, np.float32)
-    for ax, ay, bx, by in zip(x, y, x[1:], y[1:], strict=False):
-        _nearer(away, left, top, (ax, ay), (bx, by), half + 1.0)
+    for x, y in pieces:
+        for ax, ay, bx, by in zip(x, y, x[1:], y[1:], strict=False):
+            _nearer(away, left, top, (ax, ay), (bx, by), half + 1.0)
     thin = min(1.0, 2 * half)  # a hair thinner than a dot is a paler dot
     covered = np.clip(max(half, 0.5) - away + 0.5, 0.0, 1.0) * (mark.opacity * thin)
     _blend(canvas[top:bottom, left:right], covered, mark.colour)
+
+
+def _around(values: Any, half: float, end: int) -> tuple[int, int]:
+    return max(0, math.floor(values.min() - half - 1)), min(end, math.ceil(values.max() + half + 1))
 
 
 def _nearer(
@@ -163,4 +190,6 @@ def _blend(part: Canvas, covered: Any, colour: str) -> None:
     part += covered[..., None] * (np.array(rgb(colour), np.float32) - part)
 
 
-_DRAW: dict[type, Any] = {Box: _box, Pixels: _pixels, Label: _label, Stroke: _stroke}
+_DRAW: dict[type, Any] = {
+    Box: _box, Pixels: _pixels, Label: _label, Stroke: _stroke, Trail: _trail
+}  # fmt: skip

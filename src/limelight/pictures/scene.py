@@ -72,7 +72,18 @@ class Stroke:
     tip: str = ""
 
 
-Mark = Box | Pixels | Label | Stroke
+@dataclass(frozen=True)
+class Trail:
+    """A line through points; `dash` gives the lengths of its pieces and of the gaps between."""
+
+    points: tuple[tuple[float, float], ...]
+    colour: str
+    width: float = 1.0
+    opacity: float = 1.0
+    dash: tuple[float, float] | None = None
+
+
+Mark = Box | Pixels | Label | Stroke | Trail
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +147,8 @@ class Picture:
 
 def moved(mark: Mark, dx: float, dy: float) -> Mark:
     """The same mark elsewhere."""
+    if isinstance(mark, Trail):
+        return replace(mark, points=tuple((x + dx, y + dy) for x, y in mark.points))
     if isinstance(mark, Stroke):
         return replace(mark, x0=mark.x0 + dx, x1=mark.x1 + dx, y0=mark.y0 + dy, y1=mark.y1 + dy)
     return replace(mark, x=mark.x + dx, y=mark.y + dy)

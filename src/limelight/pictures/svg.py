@@ -7,7 +7,7 @@ from html import escape as markup
 from typing import Any
 
 from limelight.pictures.png import encode
-from limelight.pictures.scene import Box, Label, Picture, Pixels, Stroke
+from limelight.pictures.scene import Box, Label, Picture, Pixels, Stroke, Trail
 from limelight.pictures.tokens import isolated, printable
 
 FONT = (
@@ -74,7 +74,19 @@ def _stroke(mark: Stroke) -> str:
     return f"{head}><title>{escape(mark.tip)}</title></path>" if mark.tip else f"{head}/>"
 
 
-_WRITE: dict[type, Any] = {Box: _box, Pixels: _pixels, Label: _label, Stroke: _stroke}
+def _trail(mark: Trail) -> str:
+    points = " ".join(f"{_n(x)},{_n(y)}" for x, y in mark.points)
+    opacity = "" if mark.opacity >= 1 else f' stroke-opacity="{_n(mark.opacity)}"'
+    dash = f' stroke-dasharray="{_n(mark.dash[0])} {_n(mark.dash[1])}"' if mark.dash else ""
+    return (
+        f'<polyline points="{points}" fill="none" stroke="{mark.colour}" '
+        f'stroke-width="{_n(mark.width)}" stroke-linejoin="round"{opacity}{dash}/>'
+    )
+
+
+_WRITE: dict[type, Any] = {
+    Box: _box, Pixels: _pixels, Label: _label, Stroke: _stroke, Trail: _trail
+}  # fmt: skip
 
 
 def escape(text: str) -> str:
