@@ -61,6 +61,7 @@ class Recorder:
             hook.remove()
         self._hooks = []
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def attention(self, module: nn.Module, asked: Asked) -> Tensor:
         """Attention as the model asked for, with its health; kept if it is one of the wanted."""
         name = self.names.get(module, type(module).__name__)
@@ -90,6 +91,7 @@ class Recorder:
         output: Tensor = seen.output
         return output
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._depth == 0:
             self._calls.clear()
@@ -98,6 +100,7 @@ class Recorder:
         self._depth += 1
         self.inputs.add(self.names[module], module, args, kwargs)
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _end(self, *_: Any) -> None:
         self._depth = max(0, self._depth - 1)
 
