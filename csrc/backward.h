@@ -228,13 +228,11 @@ static void delta_item(void* context, i64 item, char* scratch) {
 static void sink_gradients(const Call& call, const RowGradients& known, float* dsinks) {
     const i64 queries = call.queries();
     for (i64 h = 0; h < call.query_heads(); ++h) {
-        const float sink = sink_of(call, h);
         double sum = 0.0;
         for (i64 b = 0; b < call.batch(); ++b)
             for (i64 i = 0; i < queries; ++i) {
                 const i64 at = (b * call.query_heads() + h) * queries + i;
-                const float p = sink == -inf ? 0.0f : std::exp(std::fmin(0.0f, sink - known.base[at]));
-                sum -= static_cast<double>(p * (known.share ? known.share[at] : 1.0f) * known.delta[at]);
+                sum -= static_cast<double>(sink_share(call, known, h, at) * known.delta[at]);
             }
         dsinks[h] = static_cast<float>(sum);
     }

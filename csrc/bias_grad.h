@@ -4,6 +4,9 @@
 // one owner and one order of summation, whatever the bias's shape. An item owns a stretch of the
 // bias's rows, or, where all queries share one row, a stretch of its keys, and goes over all batch
 // entries, heads and rows that read it.
+//
+// A bias that is the same for all keys of a row needs no pass: the sum of ds over a row's keys is
+// sum of p * (dp - delta) = delta - (1 - p_sink) * delta = p_sink * delta, and 0 without a sink.
 #pragma once
 
 namespace limelight {
@@ -20,7 +23,7 @@ struct BiasGradient {
 
 struct BiasSpace : SlopeSpace {
     float *k, *v;
-    double* sums;  // [GRAD_ROWS] or [GRAD_KEYS]
+    double* sums;  // of each key, where all queries share them
     BiasSpace(Carver& carve, i64 d, i64 dv) : SlopeSpace(carve, d, dv) {
         k = carve.take<float>(static_cast<std::size_t>(GRAD_KEYS * d));
         v = carve.take<float>(static_cast<std::size_t>(GRAD_KEYS * dv));
@@ -42,10 +45,9 @@ static void bias_item(void* context, i64 item, char* scratch) {
     const i64 i0 = f.by_rows ? stretch * GRAD_ROWS : 0;
     const i64 i1 = f.by_rows ? least(queries, i0 + GRAD_ROWS) : queries;
     const i64 j0 = f.by_rows ? 0 : stretch * GRAD_KEYS;
-    const bool wide = shape[3] != 1;  // a number for every key
-    const i64 j1 = f.by_rows || !wide ? keys : least(keys, j0 + GRAD_KEYS);
-    float* const to = f.out.dbias + bh * shape[2] * shape[3];
-    if (f.by_rows && wide) fill(to, i0 * keys, i1 * keys, 0.0f);
+    const i64 j1 = f.by_rows ? keys : least(keys, j0 + GRAD_KEYS);
+    float* const to = f.out.dbias + bh * shape[2] * keys;
+    if (f.by_rows) fill(to, i0 * keys, i1 * keys, 0.0f);
     for (i64 i = 0; i < GRAD_KEYS; ++i) x.sums[i] = 0.0;
     for (i64 b = b0; b < b1; ++b)
         for (i64 h = h0; h < h1; ++h) {
@@ -66,33 +68,54 @@ static void bias_item(void* context, i64 item, char* scratch) {
                         for (i64 r = t; r < least(count, t + MR); ++r)
                             for (i64 j = range.from; j < end; ++j) {
                                 const float ds = x.ds[r * GRAD_KEYS + j];
-                                if (f.by_rows && wide) to[(i + r) * keys + k0 + j] += ds;
-                                else if (f.by_rows) x.sums[r] += static_cast<double>(ds);
-                                else if (wide) x.sums[j] += static_cast<double>(ds);
-                                else x.sums[0] += static_cast<double>(ds);
+                                if (f.by_rows) to[(i + r) * keys + k0 + j] += ds;
+                                else x.sums[j] += static_cast<double>(ds);
                             }
                     }
                 }
             }
         }
-    if (f.by_rows && wide) return;
-    if (f.by_rows)
-        for (i64 i = i0; i < i1; ++i) to[i] = static_cast<float>(x.sums[i - i0]);
-    else if (wide)
+    if (!f.by_rows)
         for (i64 j = j0; j < j1; ++j) to[j] = static_cast<float>(x.sums[j - j0]);
-    else
-        to[0] = static_cast<float>(x.sums[0]);
+}
+
+// The share that a row's sink takes.
+INLINE float sink_share(const Call& call, const RowGradients& known, i64 head, i64 at) {
+    const float sink = sink_of(call, head);
+    if (sink == -inf) return 0.0f;
+    return std::exp(std::fmin(0.0f, sink - known.base[at])) * (known.share ? known.share[at] : 1.0f);
+}
+
+// One number a row, or fewer.
+static void row_bias_gradient(const Call& call, const Backward& out, const RowGradients& known) {
+    const i64* const shape = out.bias_shape;
+    const i64 batches = call.batch(), heads = call.query_heads(), queries = call.queries();
+    const i64 per_batch = shape[0] == 1 ? batches : 1, per_head = shape[1] == 1 ? heads : 1;
+    const i64 per_row = shape[2] == 1 ? queries : 1;
+    for (i64 cell = 0; cell < shape[0] * shape[1] * shape[2]; ++cell) {
+        const i64 b = cell / (shape[1] * shape[2]), h = cell / shape[2] % shape[1], i = cell % shape[2];
+        double sum = 0.0;
+        for (i64 bb = b; bb < b + per_batch; ++bb)
+            for (i64 hh = h; hh < h + per_head; ++hh)
+                for (i64 ii = i; ii < i + per_row; ++ii) {
+                    const i64 at = (bb * heads + hh) * queries + ii;
+                    sum += static_cast<double>(sink_share(call, known, hh, at) * known.delta[at]);
+                }
+        out.dbias[cell] = static_cast<float>(sum);
+    }
 }
 
 static void bias_gradient(const Call& call, const Backward& out, const Logits& logits,
                           const RowGradients& known, int threads) {
     const i64* const shape = out.bias_shape;
-    BiasGradient f{call, out, logits, known, 1, shape[2] != 1};
-    if (f.by_rows) f.stretches = (shape[2] + GRAD_ROWS - 1) / GRAD_ROWS;
-    else if (shape[3] != 1) f.stretches = (shape[3] + GRAD_KEYS - 1) / GRAD_KEYS;
+    if (shape[3] == 1) return row_bias_gradient(call, out, known);
+    const bool by_rows = shape[2] != 1;
+    const i64 stretches = by_rows ? (shape[2] + GRAD_ROWS - 1) / GRAD_ROWS
+                                  : (shape[3] + GRAD_KEYS - 1) / GRAD_KEYS;
+    BiasGradient f{call, out, logits, known, stretches, by_rows};
     Carver space(nullptr);
     const BiasSpace x(space, call.size(), call.value_size());
-    parallel(shape[0] * shape[1] * f.stretches, space.used(), threads, &f, bias_item);
+    parallel(shape[0] * shape[1] * stretches, space.used(), threads, &f, bias_item);
 }
 
 }  // namespace LIMELIGHT_ISA

@@ -57,7 +57,7 @@ static void begin_slopes(const Call& call, const Logits& logits, const View& gra
             x.base[r] = known.base[at];
             x.share[r] = known.share ? known.share[at] : 1.0f;
             x.delta[r] = known.delta[at];
-            if (x.base[r] == -inf) row.lo = row.hi = 0;  // a row without keys takes no part
+            if (x.base[r] == -inf) row.lo = row.hi = 0, x.base[r] = 0.0f;  // without keys: no part
             q = call.q.at(batch, row.head, row.query);
             g = grad.at(batch, row.head, row.query);
         }
