@@ -74,16 +74,12 @@ def gather(ring: Ring, local: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     return [part[:size] for part, size in zip(whole, sizes, strict=True)]
 
 
-def reduce(ring: Ring, parts: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
-    """The sum over ranks of the part that is this rank's; part r of every rank goes to rank r."""
-    most = max(sizes)
-    rows = torch.zeros((ring.ranks, most), dtype=parts[0].dtype, device=parts[0].device)
-    for row, part in zip(rows, parts, strict=True):
-        row[: part.numel()] = part
-    own = rows.new_empty(most)
+def reduce(ring: Ring, rows: Tensor) -> Tensor:
+    """The sum over ranks of this rank's row: row r of every rank goes to rank r."""
+    own = rows.new_empty(rows.shape[1])
     with _named("could not sum the gradients of all ranks", ring):
         _reduce_scatter(own, rows.view(-1), group=ring.group)
-    return own[: sizes[ring.rank]]
+    return own
 
 
 # Renamed in torch 2.13

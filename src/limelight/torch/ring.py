@@ -189,6 +189,7 @@ class _Sums:
             if self.bias is not None:
                 part = _bias_part(self.bias, here, columns)
                 part += grads.bias
+            del grads  # before the next rectangle makes its own
 
 
 def _pass_by(
@@ -243,14 +244,19 @@ def _gathered_gradients(
 ) -> tuple[Tensor, Tensor]:
     """All keys at once, then each rank gets the sum of what all ranks have for its own."""
     keys, values = _whole(work, key, value)
-    grad_keys, grad_values = (torch.zeros(x.shape, dtype=sums.wide, device=x.device) for x in (keys, values))
-    sums.add(slice(None), keys, values, grad_keys, grad_values)
-    parts = []
-    for rank in range(work.ring.ranks):
-        columns = [columns for columns, _ in work.columns(rank)]
-        parts.append(_pack(*(torch.cat([x[:, :, c] for c in columns], 2) for x in (grad_keys, grad_values))))
-    own = exchange.reduce(work.ring, parts, [part.numel() for part in parts])
-    return _unpack(own, work.sizes[work.ring.rank], key, value)
+    grads = [torch.zeros(x.shape, dtype=sums.wide, device=x.device) for x in (keys, values)]
+    sums.add(slice(None), keys, values, *grads)
+    del keys, values
+    each = key.shape[0] * key.shape[1] * (key.shape[3] + value.shape[3])
+    rows = grads[0].new_zeros((work.ring.ranks, each * max(work.sizes)))  # a row for each rank
+    for rank, n in enumerate(work.sizes):
+        parts = _unpack(rows[rank, : each * n], n, key, value)
+        for columns, here in work.columns(rank):
+            for part, whole in zip(parts, grads, strict=True):
+                part[:, :, here] = whole[:, :, columns]
+    del grads
+    n = work.sizes[work.ring.rank]
+    return _unpack(exchange.reduce(work.ring, rows)[: each * n], n, key, value)
 
 
 def _whole(work: Work, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:

@@ -93,7 +93,7 @@ class Job:
             return 2 * self.shard_bytes, 2 * self.shard_bytes + 3 * self.gradient_bytes + query
         # what was gathered, in the order of ranks and in that of positions; gradients likewise
         whole, gradients = self.ranks * self.shard_bytes, self.ranks * self.gradient_bytes
-        return 2 * whole + self.shard_bytes, whole + 3 * gradients + self.gradient_bytes + query
+        return 2 * whole + self.shard_bytes, whole + 2 * gradients + query
 
 
 @dataclass(frozen=True)
