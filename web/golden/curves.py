@@ -1,7 +1,7 @@
-"""The saturation lab's curves: means over draws from limelight.saturation, at each size and number of keys.
+"""The saturation lab's curves: means over draws from limelight.saturation, by size and keys.
 
-    python web/golden/curves.py           writes web/src/learn/lab/curves.json
-    python web/golden/curves.py --check   fails where the file is not what the library gives
+python web/golden/curves.py           writes web/src/learn/lab/curves.json
+python web/golden/curves.py --check   fails where the file is not what the library gives
 """
 
 from __future__ import annotations

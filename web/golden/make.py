@@ -1,7 +1,7 @@
 """Figures of the Python library that the web tests hold their own arithmetic to.
 
-    python web/golden/make.py           writes web/golden/attention.json
-    python web/golden/make.py --check   fails where the file is not what the library gives
+python web/golden/make.py           writes web/golden/attention.json
+python web/golden/make.py --check   fails where the file is not what the library gives
 """
 
 from __future__ import annotations

@@ -21,6 +21,9 @@ const COOL: Record<Theme, Stops> = {
 /** Where no cell is allowed: neither warm nor cool. */
 const HIDDEN: Record<Theme, Rgb> = { light: [226, 222, 213], dark: [11, 10, 9] };
 
+/** Each with its luminance + 0.05, as contrast is reckoned. */
+const INKS = [["#14120f", 0.0561], ["#ffffff", 1.05]] as const;
+
 const STEPS = 256;
 const tables = new Map<string, Uint8ClampedArray>();
 
@@ -46,10 +49,10 @@ export function colour(value: number, theme: Theme): Rgb {
 
 export const css = ([r, g, b]: Rgb): string => `rgb(${r} ${g} ${b})`;
 
-/** Dark or light ink, whichever contrasts more with that colour. */
+/** The ink to write on a colour: soft black, white, or full black where only that can be read. */
 export function ink(background: Rgb): string {
-  const light = luminance(background);
-  return (light + 0.05) / 0.055 > 1.05 / (light + 0.05) ? "#14120f" : "#ffffff";
+  const shade = luminance(background) + 0.05;
+  return INKS.find(([, ink]) => Math.max(shade / ink, ink / shade) >= 4.5)?.[0] ?? "#000000";
 }
 
 /** Colours RGBA pixels in place from values; the shape of a heat-map's inner loop. */

@@ -56,8 +56,9 @@ export function cellAt(pixel: number, count: number, size: number, k: number, sh
 
 /** The cells in view, along one axis: half-open. */
 export function inView(count: number, size: number, k: number, shift: number): Range {
-  const from = Math.max(0, Math.floor((-shift / (size * k)) * count));
-  const to = Math.min(count, Math.ceil(((size - shift) / (size * k)) * count));
+  const slack = 1e-6; // a rounding is not a cell
+  const from = Math.max(0, Math.floor((-shift / (size * k)) * count + slack));
+  const to = Math.min(count, Math.ceil(((size - shift) / (size * k)) * count - slack));
   return [from, Math.max(from, to)];
 }
 

@@ -20,7 +20,7 @@ export interface Tile {
 export interface Source {
   readonly rows: number;
   readonly columns: number;
-  /** Tells apart what may be cached together: change it when the numbers change. */
+  /** Sources of one id have the same numbers, and share what has been fetched. */
   readonly id: string;
   tile(rows: Range, columns: Range, height: number, width: number, signal: AbortSignal): Promise<Tile> | Tile;
 }

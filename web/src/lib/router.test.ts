@@ -1,0 +1,18 @@
+import { expect, it } from "vitest";
+import { href, parse } from "./router.svelte";
+
+it("an address holds what is shown, and gives it back", () => {
+  const to = href("explore", ["my file", 11], { head: 1, pool: "max", row: null });
+  expect(to).toBe("#/explore/my%20file/11?head=1&pool=max");
+  expect(parse(to)).toEqual({ area: "explore", path: ["my file", "11"], query: { head: "1", pool: "max" } });
+});
+
+it("what cannot be read leads to the lessons, not to an error", () => {
+  expect(parse("")).toEqual({ area: "learn", path: [], query: {} });
+  expect(parse("#/nowhere").area).toBe("learn");
+  expect(parse("#/explore/%E0%A4%A")).toMatchObject({ area: "explore", path: ["%E0%A4%A"] });
+});
+
+it("a slash or a question mark in a name stays in the name", () => {
+  expect(parse(href("explore", ["a/b?c#d"])).path).toEqual(["a/b?c#d"]);
+});
