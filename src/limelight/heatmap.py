@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from limelight import regions
 from limelight.arrays import is_torch
 from limelight.call import Call, prepare
-from limelight.engines import Engine, choose
+from limelight.engines import Engine, choose, find
 from limelight.errors import ArgumentError, ShapeError
 
 Array = NDArray[Any]
@@ -340,10 +340,21 @@ def _call(
 
 
 def _on_engine(call: Call, engine: str) -> tuple[Call, Engine]:
-    """The engine asked for, and the call as it takes it; tensors on a CPU become NumPy arrays."""
-    if is_torch(call.query) and call.device == "cpu":
-        call = _numpy_call(call)
+    """The engine asked for, and the call as it takes it; tensors on a CPU become NumPy arrays.
+
+    Weights need no values, but GPU engines want some to mix: the keys will do.
+    """
+    if is_torch(call.query):
+        call = _numpy_call(call) if call.device == "cpu" else _detached(call)
+    if not is_torch(call.query) and call.value_size:
+        call = replace(call, value=call.key[..., :0])
     return call, choose(call, engine)
+
+
+def _detached(call: Call) -> Call:
+    given = (call.query, call.key, call.bias, call.sinks)
+    query, key, bias, sinks = (None if tensor is None else tensor.detach() for tensor in given)
+    return replace(call, query=query, key=key, value=key, bias=bias, sinks=sinks)
 
 
 def _numpy_call(call: Call) -> Call:
@@ -370,7 +381,9 @@ def _kernel(engine: Engine, call: Call, name: str) -> Any:
     if is_torch(call.query):
         from limelight.engines import _torch_pool
 
-        return getattr(_torch_pool, name)
+        portable = getattr(find("triton").module, name, None)
+        fits = portable is not None and find("triton").cannot(call) is None
+        return portable if fits else getattr(_torch_pool, name)
     from limelight.engines import _numpy_pool
 
     return getattr(_numpy_pool, name)
@@ -384,7 +397,7 @@ def _statistics(call: Call, engine: Engine, start: int, stop: int, given: Any) -
     if given is not None:
         return _beside(call, given)
     own = regions.some_rows(call, start, stop)
-    found = engine.module.forward(replace(own, value=own.key[..., :0]), health=False).logsumexp
+    found = engine.module.forward(own, health=False).logsumexp
     if (start, stop) == (0, call.queries):
         return found
     whole = np.full((call.batch, call.query_heads, call.queries), np.nan, _array(found).dtype)

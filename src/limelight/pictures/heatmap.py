@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
 
 PLOT, TALLEST_CELL = 560.0, 34.0  # CSS pixels: the map's usual side, and a cell's most
 WRITTEN = 30.0  # from this cell size on its number stands in it
-MOST_BOXES = 4096  # cells drawn one by one, with a hover text each; beyond, one image
+MOST_BOXES = 2500  # cells drawn one by one, with a hover text each; beyond, one image
 MOST_PANELS = 16
-SLANT = -45.0
+MOST_NAMED = 72  # tokens a side up to which cells are made wide enough for their names
+SLANT, STEEP = -45.0, -62.0  # degrees of the columns' names; steeper where columns are narrow
+NARROW = 16.0
 CAPTION = "each row is a query, each column a key"
 
 
@@ -58,12 +61,12 @@ def heatmap(
     look = theme_of(theme)
     rows, columns = _names(query_tokens, tokens, spans)
     height, width = values.shape
-    cell = min(TALLEST_CELL, PLOT / max(height, width))
-    if max(height, width) > PLOT:
-        cell = 1.0
+    cell = _cell((height, width), (rows, columns))
     named = [_one_each(names, bins, cell) for names, bins in ((rows, height), (columns, width))]
-    left = frame.MARGIN + (frame.widest(rows) if named[0] and rows else 34.0) + 8
-    above = _slanted(columns) if named[1] and columns else 22.0
+    size = min(frame.BODY, max(9.0, 0.8 * cell))  # of the names
+    left = frame.MARGIN + (frame.widest(rows, size) if named[0] and rows else 34.0) + 8
+    slant = math.radians(-_slant(cell))
+    above = frame.widest(columns, size) * math.sin(slant) + 14 if named[1] and columns else 22.0
     words = _measure(pool, spans, values.shape)
     words += ", log" if fit.kind == "log" else ""
     marks, y = frame.heading(title, "", look)
@@ -72,14 +75,14 @@ def heatmap(
     marks += _cells(values, fit, left, top, cell, look.name, spans, (rows, columns))
     for axis in (0, 1):
         marks += _axis(
-            axis, named[axis] and (rows, columns)[axis], spans[axis], left, top, plot, cell, look
+            axis, named[axis] and (rows, columns)[axis], spans[axis], left, top, plot, size, look
         )
     hidden = bool(np.isnan(values).any())
     bar = max(plot[1], 120.0)
     x = left + plot[0] + 24
     marks += frame.legend(fit, x, top, bar, look, words, hidden)
     marks.append(Label(left, top + plot[1] + 14, CAPTION, look.soft, frame.SMALL))
-    overhang = _overhang(columns) if named[1] and columns else 0.0
+    overhang = frame.widest(columns[-3:], size) * math.cos(slant) + 8 if columns else 0.0
     full = x + max(frame.legend_width(fit, words, hidden), overhang - 24) + frame.MARGIN
     full = max(full, frame.heading_width(title, "") if title else 0.0)
     tall = top + max(bar, plot[1] + 24) + frame.MARGIN
@@ -131,13 +134,17 @@ def _one_each(names: list[str] | None, bins: int, cell: float) -> bool:
     return names is not None and len(names) == bins and cell >= frame.SMALLEST_LABEL
 
 
-def _slanted(texts: list[str]) -> float:
-    return frame.widest(texts) * 0.71 + 14
+def _slant(cell: float) -> float:
+    return SLANT if cell >= NARROW else STEEP
 
 
-def _overhang(texts: list[str]) -> float:
-    """How far the last column's slanted name reaches to the right."""
-    return frame.widest(texts[-3:]) * 0.71 + 8
+def _cell(shape: tuple[int, int], names: Any) -> float:
+    """A cell's side: what fits the plot, wide enough for names where there are some, at least 1."""
+    longest = max(shape)
+    side = min(TALLEST_CELL, max(1.0, PLOT / longest))
+    single = any(texts is not None and len(texts) == bins
+                 for texts, bins in zip(names, shape, strict=True))  # fmt: skip
+    return max(side, frame.SMALLEST_LABEL) if single and longest <= MOST_NAMED else side
 
 
 def _cells(
@@ -195,18 +202,19 @@ def _axis(
     left: float,
     top: float,
     plot: tuple[float, float],
-    cell: float,
+    size: float,
     look: Any,
 ) -> list[Mark]:
     """Names or positions along the left side (axis 0) or the top (axis 1)."""
     if texts:
+        cell = plot[1 - axis] / len(texts)
         if axis == 0:
             return [
-                Label(left - 7, top + (n + 0.5) * cell, text, look.ink, frame.BODY, "end")
+                Label(left - 7, top + (n + 0.5) * cell, text, look.ink, size, "end")
                 for n, text in enumerate(texts)
             ]
         return [
-            Label(left + (n + 0.5) * cell, top - 8, text, look.ink, frame.BODY, "start", SLANT)
+            Label(left + (n + 0.5) * cell, top - 8, text, look.ink, size, "start", _slant(cell))
             for n, text in enumerate(texts)
         ]
     start, stop = span
