@@ -22,7 +22,7 @@ from limelight.errors import ArgumentError, LimelightError
 from limelight.masks import as_mask
 from limelight.report.bundle import bundle
 from limelight.report.kinds import kinds
-from limelight.report.looks import lines, strip
+from limelight.report.looks import cell, lines, strip
 from limelight.report.page import built
 from limelight.trace import Trace
 
@@ -124,7 +124,7 @@ def answer(capture: Capture, batch: int, asked: dict[str, Any]) -> tuple[dict[st
             values = one.heatmap(shape, pool, rows, columns).values
             return {}, [np.ascontiguousarray(values, "<f4").tobytes()]
         case "cell":
-            return one.cell(_whole(asked, "row"), _whole(asked, "column")).to_dict(), []
+            return cell(one, _whole(asked, "row"), _whole(asked, "column")), []
         case "strip":
             side = "column" if asked.get("side") == "column" else "row"
             return strip(one, side, _whole(asked, "index")), []

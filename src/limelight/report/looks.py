@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,17 @@ from limelight.errors import ArgumentError
 
 WHOLE, STRIP = 4096, 512  # a row up to so long is sent whole, a longer one in so many bins
 LINES = 512  # rows of a line view
+EXACT = 1 << 18  # keys up to which a cell's row is summed anew, in float64
+
+
+def cell(one: Site, row: int, column: int) -> dict[str, Any]:
+    """One weight's whole computation, in float64 throughout where the row is not too long.
+
+    A site may know its rows' sums from a pass in float32; a cell that people check by hand is
+    summed anew, which costs one row.
+    """
+    fresh = replace(one, rows=None) if one.keys <= EXACT else one
+    return fresh.cell(row, column).to_dict()
 
 
 def strip(one: Site, side: str, index: int, top: int = 8) -> dict[str, Any]:

@@ -21,7 +21,7 @@ describe("what is shown, as an address", () => {
 
   it("makes the best of nonsense", () => {
     expect(
-      read({ head: "x.1", with: "1", cell: "-1.2", rows: "9:3", columns: "0:4", gain: "NaN", figure: "shoe", look: "", batch: "1e3" }),
+      read({ head: "x.1", with: "1", cell: "-1.2", rows: "9-3", columns: "0-4", gain: "NaN", figure: "shoe", look: "", batch: "1e3" }),
     ).toEqual(FIRST);
   });
 });

@@ -41,8 +41,8 @@ export function read(query: Query): Shown {
   const at = pair(query["head"], ".");
   const versus = pair(query["with"], ".");
   const cell = pair(query["cell"], ".");
-  const rows = pair(query["rows"], ":");
-  const columns = pair(query["columns"], ":");
+  const rows = pair(query["rows"], "-");
+  const columns = pair(query["columns"], "-");
   const gain = Number(query["gain"]);
   return {
     at: at && { site: at[0], head: at[1] },
@@ -71,8 +71,8 @@ export function write(shown: Shown): Record<string, string | null> {
     look: unless(shown.look, FIRST.look),
     pool: unless(shown.pool, FIRST.pool),
     cell: cell && `${cell.row}.${cell.column}`,
-    rows: window && window.rows.join(":"),
-    columns: window && window.columns.join(":"),
+    rows: window && window.rows.join("-"),
+    columns: window && window.columns.join("-"),
     gain: shown.gain === null ? null : String(shown.gain),
   };
 }

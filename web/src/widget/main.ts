@@ -39,7 +39,7 @@ function render({ model, el }: Given): () => void {
   const root = host.attachShadow({ mode: "open" });
   const style = document.createElement("style");
   style.textContent = `${scoped(String(model.get("style_sheet") ?? ""))}
-    :host { display: block; width: 100%; min-width: 0; background: var(--surface); color: var(--ink);
+    :host { display: block; box-sizing: border-box; width: 100%; min-width: 0; background: var(--surface); color: var(--ink);
       border: 1px solid var(--line); border-radius: var(--radius); font-size: 14px; }`;
   const target = document.createElement("div");
   root.append(style, target);

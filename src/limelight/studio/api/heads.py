@@ -141,9 +141,9 @@ def head_rows(studio: Studio, asked: OfHead, _: Cancel) -> HeadRows:
 
 def cell(studio: Studio, asked: OfCell, _: Cancel) -> CellData:
     book = studio.shelf.book(asked.id)
-    site = book.place(asked.site, asked.head, asked.batch)
-    found = site.cell(asked.row, asked.column, head=asked.head, batch=asked.batch)
-    return CellData(**found.to_dict())
+    one = book.place(asked.site, asked.head, asked.batch).one(asked.head, asked.batch)
+    found = looks.cell(one, asked.row, asked.column)
+    return CellData(**{**found, "head": asked.head, "batch": asked.batch})
 
 
 def tile(studio: Studio, asked: OfTile, cancel: Cancel) -> Binary:

@@ -1,0 +1,363 @@
+"""Explore in a real browser: what is shown is the library's, and everything can be reached by hand."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from limelight.capture import Capture, Site
+from tests.studio import samples
+from tests.studio.looking import close, figures
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def sample() -> Capture:
+    return samples.text_capture()
+
+
+def exact(site: Site) -> Site:
+    """The site without what a pass in float32 may have told about its rows."""
+    return replace(site, rows=None)
+
+
+def map_of(page: Any, name: str = "Weights of") -> Any:
+    return page.get_by_role("application", name=re.compile(name)).first
+
+
+def pane(page: Any) -> Any:
+    return page.get_by_role("complementary", name="Cell")
+
+
+def click_cell(page: Any, row: int, column: int, rows: int, columns: int) -> None:
+    box = map_of(page).bounding_box()
+    x, y = (column + 0.5) / columns * box["width"], (row + 0.5) / rows * box["height"]
+    map_of(page).click(position={"x": x, "y": y})
+
+
+def shown_cell(page: Any) -> np.ndarray:
+    """Everything the cell's pane says: products' sum, scaled, exponential, row's sum, weight, …"""
+    return figures(pane(page).locator("article"))
+
+
+def test_the_shelf_lists_the_captures_and_opens_one(open_tab: Open) -> None:
+    page = open_tab("#/explore")
+    cards = page.get_by_role("main").get_by_role("listitem")
+    cards.filter(has_text="deeper / vision").wait_for()
+    assert cards.filter(has_text="<b>sample</b>").count() == 1  # text, not a tag
+    cards.filter(has_text="23 tokens").get_by_role("link").click()
+    page.get_by_role("heading", name="Layer 0, head 0").wait_for()
+    assert page.url.endswith("#/explore/sample")
+
+
+def test_the_grid_is_the_health_of_the_library(open_tab: Open, sample: Capture) -> None:
+    page = open_tab("#/explore/sample")
+    grid = page.get_by_role("grid")
+    expected = sample.health()["saturated"]
+    names = grid.get_by_role("gridcell").get_by_role("button")
+    names.nth(11).wait_for()
+    page.get_by_role(
+        "button", name=re.compile("layer 1, head 1, saturated rows 86 %, saturated")
+    ).wait_for()
+    for site in range(3):
+        for head in range(4):
+            label = names.nth(site * 4 + head).get_attribute("aria-label")
+            assert (
+                f"layer {site}, head {head}, saturated rows {expected[site, head] * 100:.0f} %"
+                in label
+            )
+
+
+def test_worst_first(open_tab: Open, sample: Capture) -> None:
+    page = open_tab("#/explore/sample")
+    page.get_by_role("button", name="Worst first").click()
+    page.get_by_label("Figure").select_option("entropy")
+    listed = page.get_by_role("region", name="Heads").get_by_role("listitem")
+    entropy = sample.health()["entropy"]
+    order = np.argsort(entropy, axis=None)[:3]
+    page.wait_for_function("() => !document.body.textContent.includes('Measuring')")
+    for place, n in enumerate(order):
+        assert f"layer {n // 4}, head {n % 4}" in listed.nth(place).inner_text()
+    listed.nth(0).get_by_role("button").click()
+    page.get_by_role("heading", name="Layer 1, head 1").wait_for()
+    assert "order=worst" in page.url
+
+
+@pytest.mark.parametrize(("row", "column"), [(6, 2), (22, 0), (13, 13)])
+def test_a_clicked_cell_shows_the_librarys_numbers(
+    open_tab: Open, sample: Capture, row: int, column: int
+) -> None:
+    page = open_tab("#/explore/sample?head=1.1")
+    click_cell(page, row, column, 23, 23)
+    cell = exact(sample[1]).cell(row, column, head=1)
+    page.get_by_text(f"layer 1, head 1, query {row}, key {column}", exact=False).wait_for()
+    shown = shown_cell(page)
+    vectors = [*cell.query, *cell.key, *cell.products]
+    close(shown[: len(vectors)], vectors)
+    rest = shown[len(vectors) :]
+    expected = [
+        cell.raw,
+        cell.scaled,
+        cell.exponential,
+        cell.row_sum,
+        cell.weight,
+        *cell.value,
+        *cell.contribution,
+    ]
+    close(rest, expected)
+
+
+def test_a_hidden_cell_says_so(open_tab: Open) -> None:
+    page = open_tab("#/explore/sample?head=0.0&cell=3.20")
+    pane(page).get_by_text("Hidden").wait_for()
+
+
+def test_the_map_is_walked_by_keyboard(open_tab: Open, sample: Capture) -> None:
+    page = open_tab("#/explore/sample?head=2.3")
+    map_of(page).wait_for()
+    page.wait_for_load_state("networkidle")
+    map_of(page).focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    page.get_by_text("layer 2, head 3, query 3, key 1", exact=False).wait_for()
+    close(shown_cell(page)[-11], exact(sample[2]).cell(3, 1, head=3).weight)
+    page.keyboard.press("+")
+    page.wait_for_url(re.compile(r"rows=\d+-\d+"))
+    page.keyboard.press("0")
+    page.wait_for_url(re.compile(r"cell=3\.1$"))
+
+
+def test_hovering_tells_row_and_column(open_tab: Open, sample: Capture) -> None:
+    page = open_tab("#/explore/sample?head=0.2")
+    map_of(page).wait_for()
+    page.wait_for_load_state("networkidle")
+    box = map_of(page).bounding_box()
+    map_of(page).hover(position={"x": 3.5 / 23 * box["width"], "y": 17.5 / 23 * box["height"]})
+    page.get_by_text("query 17").wait_for()
+    page.get_by_text("key 3", exact=True).wait_for()
+    weights = sample[0].weights(rows=[17], head=2)[0]
+    best = int(weights.argmax())
+    first = page.locator(".sight").first.get_by_role("listitem").first.inner_text()
+    assert f"{weights[best] * 100:.1f} %" in first
+
+
+def test_a_link_restores_exactly_what_is_shown(open_tab: Open) -> None:
+    page = open_tab("#/explore/sample?head=1.1")
+    page.get_by_label("Figure").select_option("spread")
+    click_cell(page, 9, 4, 23, 23)
+    page.get_by_role("button", name="Zoom in").click()
+    page.get_by_label("Brightness").fill("3")
+    page.get_by_role("button", name="Compare with another head").click()
+    page.get_by_role("button", name=re.compile("layer 0, head 2")).click()
+    page.wait_for_url(re.compile("with=1.1"))
+    page.wait_for_load_state("networkidle")
+    page.get_by_role("button", name="Copy link").click()
+    page.get_by_text(re.compile("Link copied|address bar")).wait_for()
+    page.wait_for_timeout(500)
+    link = page.url
+    before = words(page)
+    pixels = map_of(page, "layer 0, head 2").screenshot()
+    hash_ = link[link.index("#") :]
+    for part in (
+        "head=0.2",
+        "with=1.1",
+        "figure=spread",
+        "cell=9.4",
+        "rows=",
+        "columns=",
+        "gain=8",
+    ):
+        assert part in hash_
+    again = open_tab(hash_)
+    again.get_by_text("layer 0, head 2, query 9, key 4", exact=False).wait_for()
+    again.wait_for_load_state("networkidle")
+    for _ in range(20):  # what is pointed at follows a moment later
+        if words(again) == before:
+            break
+        again.wait_for_timeout(100)
+    assert again.url == link
+    assert words(again) == before
+    assert map_of(again, "layer 0, head 2").screenshot() == pixels
+
+
+def words(page: Any) -> list[str]:
+    """All that the page shows, but for what it told a screen reader on the way."""
+    text = page.get_by_role("main").evaluate(
+        """main => {
+          const copy = main.cloneNode(true);
+          copy.querySelectorAll(".unseen, [role=status]").forEach((one) => one.remove());
+          return copy.textContent;
+        }"""
+    )
+    return str(text).split()
+
+
+def test_back_goes_back(open_tab: Open) -> None:
+    page = open_tab("#/explore/sample")
+    page.get_by_role("button", name=re.compile("layer 2, head 0")).click()
+    page.get_by_role("heading", name="Layer 2, head 0").wait_for()
+    page.get_by_role("button", name="Lines").click()
+    page.get_by_role("group", name="Lines of layer 2, head 0").wait_for()
+    page.go_back()
+    page.get_by_role("application", name=re.compile("Weights of layer 2, head 0")).wait_for()
+    page.go_back()
+    page.get_by_role("heading", name="Layer 0, head 0").wait_for()
+
+
+def test_two_heads_move_together(open_tab: Open) -> None:
+    page = open_tab("#/explore/long")
+    page.get_by_role("button", name="Compare with another head").click()
+    maps = page.get_by_role("application", name=re.compile("Weights of"))
+    maps.nth(1).wait_for()
+    page.wait_for_load_state("networkidle")
+    page.get_by_role("button", name="Zoom in").click()
+    page.get_by_role("button", name="Zoom in").click()
+    page.wait_for_url(re.compile("rows="))
+    page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(300)
+    pictures = [
+        np.asarray(Image.open(io.BytesIO(one.screenshot())).convert("L"), np.float64)
+        for one in (maps.nth(0), maps.nth(1))
+    ]
+    # The window is told in whole cells, so the two may differ by a part of one.
+    assert pictures[0].shape == pictures[1].shape
+    assert np.abs(pictures[0] - pictures[1]).mean() < 6
+    assert pictures[0].std() > 10
+
+
+def test_a_long_map_zooms_down_to_single_cells(open_tab: Open) -> None:
+    page = open_tab("#/explore/long?rows=4030-4060&columns=4030-4060&cell=4043.4041")
+    cell = samples.long_capture().sites[0].cell(4043, 4041)
+    page.get_by_text("query 4043, key 4041").wait_for()
+    close(shown_cell(page)[-3:], [cell.exponential, cell.row_sum, cell.weight])
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.get_by_role("button", name="Whole").click()
+    page.wait_for_load_state("networkidle")
+    # The whole is a handful of pooled tiles, never the sixteen million cells.
+    assert len([url for url in asked if "/tile?" in url]) <= 8
+
+
+def test_a_fast_drag_asks_only_for_what_stays_in_view(open_tab: Open) -> None:
+    page = open_tab("#/explore/long?rows=0-256&columns=0-256")
+    page.wait_for_load_state("networkidle")
+    box = map_of(page).bounding_box()
+    middle = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    for _ in range(4):
+        page.mouse.move(*middle)
+        page.mouse.down()
+        page.mouse.move(middle[0] - 200, middle[1] - 200, steps=5)
+        page.mouse.up()
+    page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(400)
+    assert re.search(r"rows=(\d+)-", page.url)
+    assert int(re.search(r"rows=(\d+)-", page.url)[1]) > 100  # type: ignore[index]
+
+
+def test_lines_of_a_short_and_of_a_long_text(open_tab: Open, sample: Capture) -> None:
+    page = open_tab("#/explore/sample?head=1.1&look=lines&cell=6.2")
+    lines = page.get_by_role("group", name="Lines of layer 1, head 1")
+    lines.wait_for()
+    weights = sample[1].weights(rows=[6], head=1)[0]
+    shares = [f"{w * 100:.0f} %" for w in weights if w >= 0.005]
+    page.wait_for_function(
+        "count => document.querySelectorAll('.share').length === count", arg=len(shares)
+    )
+    assert lines.locator(".share").all_inner_texts() == shares
+    page = open_tab("#/explore/long?look=lines&cell=2000.0")
+    page.get_by_text("queries 1,980 to 2,019").wait_for()
+    page.get_by_role("button", name="Later queries").click()
+    page.get_by_text("queries 2,020 to 2,059").wait_for()
+
+
+def test_patches_lie_over_the_image(open_tab: Open) -> None:
+    page = open_tab("#/explore/deeper%3Avision?head=1.2&look=image")
+    image = page.get_by_role("application", name=re.compile("What patch 3, 3 looks at"))
+    image.wait_for()
+    assert page.get_by_alt_text("what the model saw").evaluate("image => image.naturalWidth") == 112
+    box = image.bounding_box()
+    image.click(position={"x": 0.5 / 7 * box["width"], "y": 6.5 / 7 * box["height"]})
+    page.get_by_role("application", name=re.compile("What patch 6, 0 looks at")).wait_for()
+    page.keyboard.press("ArrowRight")
+    page.get_by_role("application", name=re.compile("What patch 6, 1 looks at")).wait_for()
+    query = 1 + 6 * 7 + 1
+    weights = samples.image_capture().sites[1].weights(rows=[query], head=2)[0]
+    page.get_by_text(f"{weights[1:].max() * 100:.1f} %").first.wait_for()
+    page.get_by_role("button", name=re.compile(r"^\[class\]")).click()
+    page.get_by_role("application", name=re.compile(r"What patch \[class\] looks at")).wait_for()
+
+
+@pytest.mark.parametrize("format_", ["PNG", "SVG"])
+def test_a_picture_is_saved(open_tab: Open, tmp_path: Path, format_: str) -> None:
+    page = open_tab("#/explore/sample?head=1.1&rows=0-7&columns=0-7", accept_downloads=True)
+    map_of(page).wait_for()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name=f"Save {format_}").click()
+    path = tmp_path / "picture"
+    saved.value.save_as(path)
+    assert path.read_bytes().startswith({"PNG": b"\x89PNG", "SVG": b"<svg"}[format_])
+
+
+def test_a_report_is_saved(open_tab: Open, tmp_path: Path) -> None:
+    page = open_tab("#/explore/sample", accept_downloads=True)
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="Save report").click()
+    path = tmp_path / "report.html"
+    saved.value.save_as(path)
+    assert "limelight-data" in path.read_text()
+
+
+def test_a_capture_that_is_not_there_is_said(browser: Any, studio: Any) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{studio.origin}/?token={studio.token}#/explore/nothing")
+    assert "there is no capture 'nothing'" in page.get_by_role("alert").inner_text()
+    context.close()
+
+
+def test_the_token_leaves_the_address(open_tab: Open, studio: Any) -> None:
+    page = open_tab("#/explore/sample?head=1.1")
+    page.get_by_role("heading", name="Layer 1, head 1").wait_for()
+    assert studio.token not in page.url
+    assert page.evaluate("document.cookie") == ""  # HttpOnly
+    assert studio.token not in page.evaluate(
+        "JSON.stringify({...localStorage}) + document.referrer"
+    )
+
+
+@pytest.mark.parametrize("width", [360, 768, 1440, 3840])
+@pytest.mark.parametrize(
+    "where", ["#/explore", "#/explore/sample?head=1.1&cell=6.2", "#/watch", "#/watch/run"]
+)
+def test_nothing_is_wider_than_the_page(open_tab: Open, width: int, where: str) -> None:
+    page = open_tab(where, width=width)
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(
+    "where",
+    ["#/explore", "#/explore/sample?head=1.1&cell=6.2", "#/explore/sample?order=worst&with=0.1", "#/explore/sample?look=lines",
+     "#/explore/deeper%3Avision?look=image", "#/watch", "#/watch/run"],
+)  # fmt: skip
+def test_axe_finds_nothing_serious(open_tab: Open, where: str, dark: bool) -> None:
+    axe = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+    if not axe.is_file():
+        pytest.skip("axe-core is not installed: run `make web`")
+    page = open_tab(where, dark=dark, bypass_csp=True)
+    page.wait_for_load_state("networkidle")
+    page.add_script_tag(path=str(axe))
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    serious = [(one["id"], [node["target"] for node in one["nodes"]], one["nodes"][0].get("failureSummary"))
+               for one in found["violations"] if one["impact"] in ("serious", "critical")]  # fmt: skip
+    assert serious == []

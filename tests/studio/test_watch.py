@@ -1,0 +1,73 @@
+"""Watch in a real browser: the run's figures, its alarms, and its growth while one looks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.studio import samples
+from tests.studio.conftest import Running, Watcher
+
+Open = Callable[..., Any]
+
+
+def test_runs_are_listed(open_tab: Open) -> None:
+    page = open_tab("#/watch")
+    page.get_by_role("link", name=re.compile("^run")).click()
+    page.get_by_role("heading", name="run").wait_for()
+
+
+def test_the_alarmed_head_is_shown_and_its_alarms_listed(open_tab: Open) -> None:
+    page = open_tab("#/watch/run")
+    page.get_by_text("40 records, up to step 390").wait_for()
+    page.get_by_text("Saturated rows, layer 1, head 2").wait_for()
+    events = page.get_by_role("region", name="Alarms").get_by_role("listitem")
+    assert events.count() == 2
+    raised = next(line for line in samples.run_lines() if line.get("event") == "raised")
+    assert f"saturated {raised['value']:.3f}, bound 0.900" in events.nth(1).inner_text()
+
+
+def test_heads_and_steps_are_walked_by_keyboard(open_tab: Open) -> None:
+    page = open_tab("#/watch/run?figure=max_logit&head=6")
+    area = page.get_by_role(
+        "application", name=re.compile("Largest logit: 12 heads over 40 columns")
+    )
+    area.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    record = [line for line in samples.run_lines() if line["kind"] == "record"][1]
+    value = record["sites"][1]["max_logit"][2]
+    page.get_by_text(f"layer 1, head 2, step 10: {value:.3f}").wait_for(state="attached")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("head=7"))
+
+
+def test_it_grows_while_one_looks(
+    browser: Any, start_studio: Callable[..., Running], tmp_path: Path
+) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    lines = samples.run_lines()
+    path = folder / "live.jsonl"
+    samples.write_lines(path, lines[:11])
+    running = start_studio(folder=folder)
+    watcher = Watcher(running.origin)
+    context = browser.new_context()
+    watcher.attach(context)
+    page = context.new_page()
+    page.goto(f"{running.origin}/?token={running.token}#/watch/live")
+    page.get_by_text("10 records, up to step 90").wait_for()
+    page.get_by_text("live", exact=True).first.wait_for()
+    page.get_by_text("None so far").wait_for()
+    samples.write_lines(path, lines[11:30], "a")
+    page.get_by_text("1 on now").wait_for()
+    samples.write_lines(path, lines[30:], "a")
+    page.get_by_text("40 records, up to step 390").wait_for()
+    page.get_by_text("None on now").wait_for()
+    samples.write_lines(path, [{"kind": "end", "step": 400, "reason": "closed"}], "a")
+    page.get_by_text("ended: closed").wait_for()
+    context.close()
+    assert watcher.problems == []
