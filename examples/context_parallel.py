@@ -1,7 +1,7 @@
 """SmolLM2 on a long text, its positions cut over several ranks, and the health of every head.
 
     torchrun --nproc-per-node 4 examples/context_parallel.py
-    torchrun --nproc-per-node 4 examples/context_parallel.py --file book.txt --tokens 8192 --save run.safetensors
+    torchrun --nproc-per-node 4 examples/context_parallel.py --tokens 8192 --save run.safetensors
     python examples/context_parallel.py                       the same on one rank, to compare
 
 Each rank runs the whole model on its own positions; only attention looks beyond them, through
@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import transformers
 from transformers import AttentionInterface, AttentionMaskInterface
 
 import limelight as ll
@@ -54,11 +55,15 @@ def text(path: Path | None) -> str:
     if path is not None:
         return path.read_text(encoding="utf-8")
     folder = Path(__file__).resolve().parents[1]
-    return "\n\n".join(p.read_text(encoding="utf-8") for p in sorted((folder / "docs").glob("*.md")))
+    return "\n\n".join(
+        p.read_text(encoding="utf-8") for p in sorted((folder / "docs").glob("*.md"))
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--file", type=Path, help="a text; the repository's documents if left out")
     parser.add_argument("--tokens", type=int, default=2048)
@@ -71,7 +76,8 @@ def main() -> None:
     ranks = int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
     dist.init_process_group("gloo")
-    rank = dist.get_rank()
+    if dist.get_rank() > 0:  # one progress bar is enough
+        transformers.utils.logging.disable_progress_bar()
 
     across = Across(ContextParallel(exchange=given.exchange))
     AttentionInterface.register(NAME, across)
@@ -91,11 +97,13 @@ def main() -> None:
 
     words = tuple(loaded.tokenizer.decode([token]) for token in own[0].tolist())
     source = {"model": given.model, "positions": length, "ranks": ranks}
-    capture = gather_capture(Capture(tuple(across.sites), (words,), source=source), mask=ll.Causal())
+    capture = gather_capture(
+        Capture(tuple(across.sites), (words,), source=source), mask=ll.Causal()
+    )
     surprise = next_token_loss(logits, ids, places)
     if capture is not None:
-        print(f"{given.model}, {length:,} tokens over {ranks} ranks of {own.shape[1]:,}: {seconds:.1f} s, "
-              f"{surprise:.4f} nats a token")  # fmt: skip
+        print(f"{given.model}, {length:,} tokens over {ranks} ranks of {own.shape[1]:,}: "
+              f"{seconds:.1f} s, {surprise:.4f} nats a token")  # fmt: skip
         print(HealthTables.of(capture.sites))
         if given.save is not None:
             capture.save(given.save)
@@ -106,7 +114,9 @@ def main() -> None:
 def next_token_loss(logits: torch.Tensor, ids: torch.Tensor, places: torch.Tensor) -> float:
     """The mean over all ranks; each position knows its next token from the whole text."""
     known = places < ids.shape[1] - 1
-    loss = torch.nn.functional.cross_entropy(logits[0][known], ids[0, places[known] + 1], reduction="sum")
+    loss = torch.nn.functional.cross_entropy(
+        logits[0][known], ids[0, places[known] + 1], reduction="sum"
+    )
     both = torch.stack([loss.double(), known.sum().double()])
     dist.all_reduce(both)
     return float(both[0] / both[1])

@@ -42,7 +42,8 @@ def intersect(a: Spans, b: Spans, nk: int) -> Spans:
 
 def move(spans: Spans, by: int, nk: int) -> Spans:
     """The same keys counted from key `by` on, of which there are nk: what lies outside is cut off."""
-    return _tidy(*(np.clip(spans[..., side] - by, 0, nk) for side in (0, 1)), nk)
+    moved = np.clip(spans - by, 0, nk)
+    return _tidy(moved[..., 0], moved[..., 1], nk)
 
 
 def union(a: Spans, b: Spans, nk: int) -> Spans:

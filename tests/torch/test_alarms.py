@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from limelight.errors import ArgumentError
-from limelight.torch.alarms import DEFAULTS, FIGURES, Alarm, Alarms
+from limelight.torch.monitor.alarms import DEFAULTS, FIGURES, Alarm, Alarms
 
 
 def record(step: int, **figures: list[float | None]) -> dict[str, Any]:

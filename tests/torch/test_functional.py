@@ -267,9 +267,10 @@ def test_derivatives_that_do_not_exist_are_errors() -> None:
     x = double(1, 1, 3, 4)
     with pytest.raises(NotImplementedError, match="jvp"):
         jvp(lambda q: ll.attention(q, q, q), (x.detach(),), (x.detach(),))
-    with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match="jvp"):
+    with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(x.detach(), x.detach())
-        ll.attention(dual, dual, dual)
+        with pytest.raises(NotImplementedError, match="jvp"):
+            ll.attention(dual, dual, dual)
     (first,) = torch.autograd.grad(ll.attention(x, x, x).square().sum(), x, create_graph=True)
     with pytest.raises(NotImplementedError, match="only the first"):
         first.sum().backward()

@@ -25,10 +25,18 @@ import limelight as ll
 import limelight.torch
 from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError, LimelightError
-from limelight.torch import Monitor, exchange, gather_capture, gather_health, positions, shard, unshard
-from limelight.torch.parallel import ContextParallel
-from limelight.torch.scaling import Job, ring_traffic
-from limelight.torch.sharding import LAYOUTS, Layout, RankError
+from limelight.torch import (
+    Monitor,
+    gather_capture,
+    gather_health,
+    positions,
+    shard,
+    unshard,
+)
+from limelight.torch.parallel import exchange
+from limelight.torch.parallel.attention import ContextParallel
+from limelight.torch.parallel.scaling import Job, ring_traffic
+from limelight.torch.parallel.sharding import LAYOUTS, Layout, RankError
 from tests.torch.ranks import Pool, on
 
 FIGURES = ("max_logit", "logsumexp", "entropy", "keys")

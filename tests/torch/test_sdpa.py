@@ -72,7 +72,7 @@ def test_interchangeable(shapes: Any, options: Any, dtype: torch.dtype) -> None:
 
 
 def test_the_signature_is_torch_s() -> None:
-    positional = "query, key, value, attn_mask, dropout_p, is_causal".split(", ")
+    positional = ["query", "key", "value", "attn_mask", "dropout_p", "is_causal"]
     import inspect
 
     assert list(inspect.signature(ours).parameters)[:6] == positional

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from limelight.cli._edge import JsonOption, console, print_json, table
 from limelight.errors import ArgumentError
-from limelight.torch.journal import Run
+from limelight.torch.monitor.journal import Run
 
 BARS = "▁▂▃▄▅▆▇█"
 PANELS = (
@@ -139,8 +139,9 @@ def draw(run: Run, target: Path) -> None:
         mpl.use("Agg")
         import matplotlib.pyplot as plt
     except ImportError:
-        raise ArgumentError("--plot draws with matplotlib, which is not installed: pip install "
-                            "matplotlib") from None
+        raise ArgumentError(
+            "--plot draws with matplotlib, which is not installed: pip install matplotlib"
+        ) from None
     if not run.records:
         raise ArgumentError(f"{run.path} has no records yet: there is nothing to draw")
     names = list(dict.fromkeys(s["name"] for r in run.records for s in r["sites"]))

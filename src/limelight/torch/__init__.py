@@ -22,18 +22,18 @@ _HOMES = {
     "SelfAttention": "modules",
     "Cache": "modules",
     "capture": "recording",
-    "Monitor": "monitor",
-    "Alarm": "alarms",
-    "context_parallel": "parallel",
-    "ContextParallel": "parallel",
-    "gather_health": "gathering",
-    "gather_capture": "gathering",
-    "shard": "sharding",
-    "unshard": "sharding",
-    "positions": "sharding",
+    "Monitor": "monitor.monitor",
+    "Alarm": "monitor.alarms",
+    "context_parallel": "parallel.attention",
+    "ContextParallel": "parallel.attention",
+    "gather_health": "parallel.gathering",
+    "gather_capture": "parallel.gathering",
+    "shard": "parallel.sharding",
+    "unshard": "parallel.sharding",
+    "positions": "parallel.sharding",
 }
 
-__all__ = list(_HOMES)  # noqa: PLE0604 (a list of names, made from the table above)
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -29,7 +29,7 @@ class Attention(torch.autograd.Function):
     setup_context = staticmethod(operators.setup_context)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
         simple = plain() and not torch.is_grad_enabled()
         run = operators.run_backward if simple else AttentionBackward.apply
         return operators.differentiate(ctx, grads[0], run=run)

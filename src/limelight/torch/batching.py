@@ -44,7 +44,7 @@ def map_backward(
     *saved, needs = arguments[11:]
     rows = [_fold(x, dim, size) for x, dim in zip(saved, dims[11:14], strict=True)]
     grads = run(*call, *rows, needs)
-    mapped = [
+    mapped: list[tuple[Tensor, Dim]] = [
         (_unfold(g, size, 0 if i == 4 else 1), 0 if i == 4 else 1) if need else (g, None)
         for i, (g, need) in enumerate(zip(grads, needs, strict=True))
     ]

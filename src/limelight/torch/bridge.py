@@ -19,7 +19,6 @@ from limelight.engines import ENGINES, Engine, choose
 from limelight.errors import EngineError
 from limelight.reference import Gradients, State
 
-
 SITE = "limelight_site"  # the attribute in which a module finds the name that a monitor gave it
 
 
@@ -36,7 +35,7 @@ observers: list[Observer] = []
 
 
 def forward(call: Call, engine: str, *, health: bool, site: str = "") -> State:
-    """One pass on the engine asked for. Observers get its health, also where the caller did not ask."""
+    """One pass on the engine asked for; observers get its health, whether asked for or not."""
     seen = watched()
     state = compute(call, engine, health=health or seen)
     if seen:

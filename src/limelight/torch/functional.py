@@ -80,7 +80,7 @@ def inspect(
     query, key, value = _autocast(query, key, value)
     if _tracing():
         arguments, restore = trace(query, key, value, **same)
-        run = operators.attention
+        run: Any = operators.attention
     else:
         call = _quick(query, key, value, **same) or prepare(query, key, value, **same)
         if _plain(call):
@@ -205,7 +205,7 @@ def _split(call: Call) -> Arguments:
 
 
 def _autocast(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
-    """Under torch.autocast, what torch does for its own attention: its dtype, except for float64."""
+    """Under torch.autocast, as torch does for its own attention: its dtype, except for float64."""
     if not isinstance(query, Tensor) or not torch.is_autocast_enabled(query.device.type):
         return query, key, value
     dtype = torch.get_autocast_dtype(query.device.type)

@@ -54,7 +54,10 @@ class Cache:
                 "a cache is for generation: keys came with gradients. Wrap the call in "
                 "torch.no_grad(), or leave cache= out in training"
             )
-        if store is not None and (*store.shape[:2], store.shape[3]) != (*new.shape[:2], new.shape[3]):
+        if store is not None and (*store.shape[:2], store.shape[3]) != (
+            *new.shape[:2],
+            new.shape[3],
+        ):
             raise ShapeError(
                 f"the cache holds {tuple(store.shape[:2])} (batch, key heads) of size "
                 f"{store.shape[3]}, and {tuple(new.shape)} came: use one cache for each sequence "
@@ -114,14 +117,20 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.key_heads = heads if key_heads is None else key_heads
         if heads < 1 or self.key_heads < 1 or heads % self.key_heads:
-            raise ShapeError(f"{heads} heads cannot share {self.key_heads} key heads: heads must be "
-                             f"a positive multiple of key_heads")
+            raise ShapeError(
+                f"{heads} heads cannot share {self.key_heads} key heads: heads must be "
+                f"a positive multiple of key_heads"
+            )
         if head_size is None and model_size % heads:
-            raise ShapeError(f"a model size of {model_size} does not divide into {heads} heads: "
-                             f"choose another number of heads, or give head_size")
+            raise ShapeError(
+                f"a model size of {model_size} does not divide into {heads} heads: "
+                f"choose another number of heads, or give head_size"
+            )
         if window is not None and not causal:
-            raise ArgumentError(f"window={window} looks back from the token itself and needs "
-                                f"causal=True; pass mask=Window(left, right) to the call instead")
+            raise ArgumentError(
+                f"window={window} looks back from the token itself and needs "
+                f"causal=True; pass mask=Window(left, right) to the call instead"
+            )
         self.model_size, self.heads, self.causal, self.window = model_size, heads, causal, window
         self.head_size = model_size // heads if head_size is None else head_size
         self.scale, self.softcap, self.engine = scale, softcap, engine
@@ -153,7 +162,9 @@ class SelfAttention(nn.Module):
         }
         for what, present in refused.items():
             if present:
-                raise ArgumentError(f"this MultiheadAttention has {what}, which SelfAttention lacks")
+                raise ArgumentError(
+                    f"this MultiheadAttention has {what}, which SelfAttention lacks"
+                )
         given = module.in_proj_weight
         layer = cls(size, module.num_heads, causal=causal, bias=module.in_proj_bias is not None,
                     device=given.device, dtype=given.dtype)  # fmt: skip
@@ -168,7 +179,7 @@ class SelfAttention(nn.Module):
         return layer.train(module.training)
 
     def forward(self, x: Tensor, *, mask: Any = None, cache: Cache | None = None) -> Tensor:
-        """x [B, N, model_size] or [N, model_size] to the same shape; `mask` joins the causal rule."""
+        """x [B, N, model_size] or [N, model_size] to its like; `mask` joins the causal rule."""
         query, key, value = self.project(x, cache)
         options = self._options(mask)
         return self._join(attention(query, key, value, site=self._site(), **options))
@@ -181,19 +192,19 @@ class SelfAttention(nn.Module):
         return Inspection(self._join(seen.output), seen.health)
 
     @torch.no_grad()
-    def trace(
-        self, x: Tensor, *, tokens: Sequence[str] | None = None, mask: Any = None
-    ) -> Trace:
+    def trace(self, x: Tensor, *, tokens: Sequence[str] | None = None, mask: Any = None) -> Trace:
         """Every step of the attention between the projections and W_O, in float64."""
         options = self._options(mask)
         del options["engine"]
         return trace(*self.project(x), tokens=tokens, **options)
 
     def project(self, x: Tensor, cache: Cache | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """x to query [B, Hq, N, D], key and value [B, Hk, N, D], with what a cache holds before them."""
+        """x to query [B, Hq, N, D], key and value [B, Hk, N, D]; what a cache holds comes first."""
         if x.ndim not in (2, 3) or x.shape[-1] != self.model_size:
-            raise ShapeError(f"x has shape {tuple(x.shape)}: this layer takes [batch, tokens, "
-                             f"{self.model_size}] or [tokens, {self.model_size}]")
+            raise ShapeError(
+                f"x has shape {tuple(x.shape)}: this layer takes [batch, tokens, "
+                f"{self.model_size}] or [tokens, {self.model_size}]"
+            )
         query = self.W_Q(x).unflatten(-1, (self.heads, self.head_size)).transpose(-3, -2)
         key = self.W_K(x).unflatten(-1, (self.key_heads, self.head_size)).transpose(-3, -2)
         value = self.W_V(x).unflatten(-1, (self.key_heads, self.head_size)).transpose(-3, -2)
@@ -223,4 +234,6 @@ class SelfAttention(nn.Module):
         shared = "" if self.key_heads == self.heads else f" on {self.key_heads} key heads"
         rule = "causal" if self.causal else "all tokens"
         rule += "" if self.window is None else f", window {self.window}"
-        return f"model size {self.model_size}, {self.heads} heads of {self.head_size}{shared}, {rule}"
+        return (
+            f"model size {self.model_size}, {self.heads} heads of {self.head_size}{shared}, {rule}"
+        )

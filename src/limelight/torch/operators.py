@@ -37,7 +37,8 @@ torch.library.define(
 )
 torch.library.define(
     "limelight::count_keys",
-    "(Tensor query, SymInt keys, SymInt[]? band, Tensor? spans, Tensor? dense, Tensor? bias) -> Tensor",
+    "(Tensor query, SymInt keys, SymInt[]? band, Tensor? spans, Tensor? dense, Tensor? bias) "
+    "-> Tensor",
     tags=_TAGS,
 )
 
@@ -51,7 +52,7 @@ def make_call(
     dense: Tensor | None, bias: Tensor | None, sinks: Tensor | None, scale: float,
     softcap: float | None,
 ) -> Call:  # fmt: skip
-    """The operator's arguments as a Call; the band is clipped to the matrix here, where sizes are known."""
+    """The operator's arguments as a Call; here, where sizes are known, the band is clipped."""
     nq, nk = query.shape[2], key.shape[2]
     allowed = Allowed(
         nq, nk,
@@ -185,10 +186,10 @@ def count(call: Call) -> Tensor:
     parts = [part for part in (allowed.dense, call.bias) if part is not None]
     heads = max(part.shape[0] * part.shape[1] for part in parts)
     step = max(1, (1 << 24) // max(1, heads * nk))
-    counts = [
-        _cells(call, slice(start, min(start + step, nq))).sum(-1) for start in range(0, nq, step)
-    ]
-    return torch.cat(counts, 2) if counts else torch.zeros((1, 1, 0), dtype=torch.int64, device=device)
+    chunks = [slice(start, min(start + step, nq)) for start in range(0, nq, step)]
+    if not chunks:
+        return torch.zeros((1, 1, 0), dtype=torch.int64, device=device)
+    return torch.cat([_cells(call, rows).sum(-1) for rows in chunks], 2)
 
 
 def _cells(call: Call, rows: slice) -> Tensor:
@@ -207,4 +208,3 @@ def _cells(call: Call, rows: slice) -> Tensor:
         bias = call.bias
         cells = cells & (bias if bias.shape[2] == 1 else bias[:, :, rows]).ne(-torch.inf)
     return cells
-

@@ -74,15 +74,21 @@ def trace(
 def _check(query: Tensor, key: Tensor, value: Tensor, bias: Any, sinks: Any) -> None:
     for name, given in (("bias", bias), ("sinks", sinks)):
         if given is not None and not isinstance(given, Tensor):
-            raise DtypeError(f"{name} is a {type(given).__name__}: under torch.compile and "
-                             f"torch.export it must be a tensor")
+            raise DtypeError(
+                f"{name} is a {type(given).__name__}: under torch.compile and "
+                f"torch.export it must be a tensor"
+            )
     if not query.dtype == key.dtype == value.dtype:
-        raise DtypeError(f"the dtypes differ (query {query.dtype}, key {key.dtype}, value "
-                         f"{value.dtype}): cast them to one")
+        raise DtypeError(
+            f"the dtypes differ (query {query.dtype}, key {key.dtype}, value "
+            f"{value.dtype}): cast them to one"
+        )
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
-        raise ShapeError(f"query {tuple(query.shape)}, key {tuple(key.shape)} and value "
-                         f"{tuple(value.shape)} do not fit together: query and key share their "
-                         f"last size, key and value their length")
+        raise ShapeError(
+            f"query {tuple(query.shape)}, key {tuple(key.shape)} and value "
+            f"{tuple(value.shape)} do not fit together: query and key share their "
+            f"last size, key and value their length"
+        )
 
 
 def _four_axes(tensor: Tensor, batch: Any) -> Tensor:
@@ -108,8 +114,10 @@ def _parts(mask: Any, nq: int, nk: int, device: torch.device) -> Parts:
         return Parts()
     if isinstance(mask, Tensor):
         if mask.dtype != torch.bool:
-            raise DtypeError(f"the mask has dtype {mask.dtype}: it must be boolean; numbers to add "
-                             f"to the logits go in bias=…")
+            raise DtypeError(
+                f"the mask has dtype {mask.dtype}: it must be boolean; numbers to add "
+                f"to the logits go in bias=…"
+            )
         return Parts(dense=mask)
     if isinstance(mask, Window):
         offset = nk - nq if mask.align == "bottom-right" else 0
@@ -124,15 +132,19 @@ def _parts(mask: Any, nq: int, nk: int, device: torch.device) -> Parts:
             return _join(first, second)
     if isinstance(mask, Mask):
         return _read(mask, operator.index(nq), operator.index(nk), device)
-    raise ArgumentError(f"mask is a {type(mask).__name__}: under torch.compile and torch.export give "
-                        f"a mask object or a boolean tensor")
+    raise ArgumentError(
+        f"mask is a {type(mask).__name__}: under torch.compile and torch.export give "
+        f"a mask object or a boolean tensor"
+    )
 
 
 def _join(first: Parts, second: Parts) -> Parts:
     band = second.band if first.band is None else first.band
     if first.band is not None and second.band is not None:
-        band = (torch.sym_max(first.band[0], second.band[0]),
-                torch.sym_min(first.band[1], second.band[1]))
+        band = (
+            torch.sym_max(first.band[0], second.band[0]),
+            torch.sym_min(first.band[1], second.band[1]),
+        )
     dense = second.dense if first.dense is None else first.dense
     if first.dense is not None and second.dense is not None:
         dense = first.dense & second.dense

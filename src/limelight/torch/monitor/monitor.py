@@ -24,10 +24,11 @@ import torch
 from torch import nn
 
 from limelight.errors import ArgumentError
-from limelight.torch import bridge, patch
-from limelight.torch.alarms import DEFAULTS, Alarm, Alarms
-from limelight.torch.journal import FORMAT, VERSION, Journal
-from limelight.torch.tally import Tally, figures, finite, gather
+from limelight.torch import bridge
+from limelight.torch.monitor import patch
+from limelight.torch.monitor.alarms import DEFAULTS, Alarm, Alarms
+from limelight.torch.monitor.journal import FORMAT, VERSION, Journal
+from limelight.torch.monitor.tally import Tally, figures, finite, gather
 
 
 class MonitorWarning(UserWarning):
@@ -67,8 +68,9 @@ class Monitor:
         start: int = 0,
     ) -> None:
         if every < 1:
-            raise ArgumentError(f"every={every}: give the number of steps from one record to the "
-                                f"next, at least 1")
+            raise ArgumentError(
+                f"every={every}: give the number of steps from one record to the next, at least 1"
+            )
         self.model, self.every, self.count = model, every, start
         self.records: list[dict[str, Any]] = []
         self.alarms, self.on_alarm, self.group = Alarms(alarms), on_alarm, group
@@ -202,8 +204,10 @@ class Monitor:
             self._patch.remove()
             if self._journal is not None:
                 self._journal.close()
-            _warn(f"the monitor stopped at step {self.count} ({type(error).__name__}: {error}); "
-                  f"training goes on without it")
+            _warn(
+                f"the monitor stopped at step {self.count} ({type(error).__name__}: {error}); "
+                f"training goes on without it"
+            )
             return None
 
     def _listen(self) -> None:
@@ -229,8 +233,10 @@ def _board(target: Any) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ArgumentError("tensorboard=… was asked for and the package is not installed: pip "
-                            "install tensorboard, or leave it out") from None
+        raise ArgumentError(
+            "tensorboard=… was asked for and the package is not installed: pip "
+            "install tensorboard, or leave it out"
+        ) from None
     return SummaryWriter(str(target))
 
 

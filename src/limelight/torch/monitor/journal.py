@@ -96,11 +96,15 @@ class Run:
                 continue
             line = _parse(raw)
             if first and (line is None or line.get("format") != FORMAT):
-                raise FileError(f"{self.path} is not a monitor's file: its first line should say "
-                                f'"format": "{FORMAT}"; limelight.torch.Monitor writes such files')
+                raise FileError(
+                    f"{self.path} is not a monitor's file: its first line should say "
+                    f'"format": "{FORMAT}"; limelight.torch.Monitor writes such files'
+                )
             if first and line is not None and line.get("version", 0) > VERSION:
-                raise FileError(f"{self.path} has version {line['version']} of the format, and this "
-                                f"limelight reads up to {VERSION}: update it")
+                raise FileError(
+                    f"{self.path} has version {line['version']} of the format, and this "
+                    f"limelight reads up to {VERSION}: update it"
+                )
             first = False
             if line is not None:
                 yield line

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from limelight.capture import Capture, Rows, Site
 from limelight.health import Health
 from limelight.masks import Mask
-from limelight.torch.sharding import Layout, check_sizes, resolve, unshard
+from limelight.torch.parallel.sharding import Layout, check_sizes, resolve, unshard
 
 
 def gather_health(
@@ -77,7 +77,9 @@ def _tokens(labels: Any, group: Any, layout: str) -> Any:
         check_sizes(sizes, chosen, "tokens")
         texts = [""] * sum(sizes)
         for rank, part in enumerate(entry):
-            for position, text in zip(chosen.positions(sum(sizes), rank).tolist(), part, strict=True):
+            for position, text in zip(
+                chosen.positions(sum(sizes), rank).tolist(), part, strict=True
+            ):
                 texts[position] = text
         whole.append(tuple(texts))
     return tuple(whole)

@@ -32,8 +32,10 @@ class Alarm:
 
     def __post_init__(self) -> None:
         if self.figure not in FIGURES:
-            raise ArgumentError(f"Alarm({self.name!r}) watches {self.figure!r}, which a record does "
-                                f"not have: choose {', '.join(FIGURES)}")
+            raise ArgumentError(
+                f"Alarm({self.name!r}) watches {self.figure!r}, which a record does "
+                f"not have: choose {', '.join(FIGURES)}"
+            )
         safe = self.clear_at <= self.raise_at if self.above else self.clear_at >= self.raise_at
         if not safe or self.patience < 1:
             side = "at most" if self.above else "at least"

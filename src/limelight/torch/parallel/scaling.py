@@ -1,9 +1,9 @@
 """What context parallelism costs: messages, bytes, memory and time, as formulas and as a forecast.
 
-    python -m limelight.torch.scaling                        128k to 10M tokens over 8 to 1,024 GPUs
-    python -m limelight.torch.scaling --plot scaling.png     the same as a picture
-    torchrun --nproc-per-node 4 -m limelight.torch.scaling --measure
-                                                             the forecast against the ranks at hand
+    python -m limelight.torch.parallel.scaling                       a table for H200s
+    python -m limelight.torch.parallel.scaling --plot scaling.png    the same as a picture
+    torchrun --nproc-per-node 4 -m limelight.torch.parallel.scaling --measure
+                                                                     against the ranks at hand
 
 docs/scaling.md derives the formulas. A forecast needs two measured speeds: how fast one rank
 computes attention, and how fast it can send to the next.
@@ -47,9 +47,7 @@ def ring_traffic(
     return forward, forward + gradients
 
 
-def gather_traffic(
-    sizes: Sequence[int], row: int, gradient_row: int
-) -> tuple[Traffic, Traffic]:
+def gather_traffic(sizes: Sequence[int], row: int, gradient_row: int) -> tuple[Traffic, Traffic]:
     """The same for exchange="gather": collectives, and what leaves each rank in them."""
     others, most = len(sizes) - 1, max(sizes)
     forward = Traffic(1, others * most * row)
@@ -221,8 +219,11 @@ def _length(positions: int) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m limelight.torch.scaling", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="python -m limelight.torch.parallel.scaling",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--plot", type=Path, help="draw the forecast to this file")
     parser.add_argument("--forward", type=float, default=H200.forward / 1e12, help="TFLOP/s")
     parser.add_argument("--backward", type=float, default=H200.backward / 1e12, help="TFLOP/s")
@@ -232,7 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--measure", action="store_true", help="on the ranks of torchrun")
     given = parser.parse_args(arguments)
     if given.measure:
-        from limelight.torch import measuring
+        from limelight.torch.parallel import measuring
 
         measuring.main()
         return

@@ -17,7 +17,7 @@ MEANS = SUMS[3:]
 
 
 class Tally:
-    """Sums over rows, [Hq, len(SUMS)], and the largest logit, [Hq]; nothing waits for the device."""
+    """Sums over rows, [Hq, len(SUMS)], and the largest logit, [Hq]; nothing waits on the device."""
 
     def __init__(self, heads: int, device: torch.device) -> None:
         self.sums = torch.zeros(heads, len(SUMS), dtype=torch.float64, device=device)

@@ -92,4 +92,6 @@ def _leave(module: nn.Module, *_: Any) -> None:
 
 def _is_leaf(module: nn.Module) -> bool:
     """Torch's own layers without children call no attention."""
-    return type(module).__module__.startswith("torch.nn") and not any(True for _ in module.children())
+    return type(module).__module__.startswith("torch.nn") and not any(
+        True for _ in module.children()
+    )

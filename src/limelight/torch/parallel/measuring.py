@@ -1,4 +1,4 @@
-"""The forecast of limelight.torch.scaling against the ranks at hand, under torchrun.
+"""The forecast of limelight.torch.parallel.scaling against the ranks at hand, under torchrun.
 
 Measures on all ranks at once how fast one computes attention and how fast it sends to the next,
 forecasts from these two what context_parallel takes, and times it.
@@ -9,18 +9,20 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 import limelight as ll
-from limelight.torch.exchange import Ring
-from limelight.torch.parallel import ContextParallel
-from limelight.torch.scaling import Forecast, Job, Machine, forecast
+from limelight.torch.functional import attention
+from limelight.torch.parallel.attention import ContextParallel
+from limelight.torch.parallel.exchange import Ring
+from limelight.torch.parallel.scaling import Forecast, Job, Machine, forecast
 
 LENGTHS = (2048, 4096, 8192)
-SHAPE = {"heads": 4, "key_heads": 2, "head_size": 64}
+SHAPE: dict[str, Any] = {"heads": 4, "key_heads": 2, "head_size": 64}
 
 
 def timed(run: Callable[[], object], repeats: int = 5) -> float:
@@ -46,10 +48,12 @@ def tensors(job: Job) -> list[Tensor]:
 def measure(job: Job) -> Machine:
     """Speeds of one rank while all of them work, on pieces of the size the ring works with."""
     query, key, value = tensors(job)
-    alone = Job(**{**vars(job), "positions": job.positions // job.ranks, "ranks": 1, "causal": False})
+    alone = Job(
+        **{**vars(job), "positions": job.positions // job.ranks, "ranks": 1, "causal": False}
+    )
 
     def forward() -> Tensor:
-        return ll.attention(query, key, value)
+        return attention(query, key, value)
 
     output = forward()
     direction = torch.randn_like(output)
@@ -67,20 +71,24 @@ def measure(job: Job) -> Machine:
 
 
 def main() -> None:
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    torch.set_num_threads(
+        max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    )
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     if rank == 0:
         print(f"{ranks} ranks, {SHAPE['heads']} query heads on {SHAPE['key_heads']} key heads of "
               f"size {SHAPE['head_size']}, float32, causal, zigzag")  # fmt: skip
-        print(f"{'positions':>9} {'exchange':<8} {'pass':<8} {'forecast ms':>11} {'measured ms':>11} "
-              f"{'ratio':>6}   speeds of one rank")  # fmt: skip
+        print(f"{'positions':>9} {'exchange':<8} {'pass':<8} {'forecast ms':>11} "
+              f"{'measured ms':>11} {'ratio':>6}   speeds of one rank")  # fmt: skip
     for positions in LENGTHS:
         job = Job(positions, ranks, itemsize=4, **SHAPE)
         machine = measure(job)
         for exchange in ("ring", "gather"):
             passes = forecast(job, machine, exchange)
-            for name, expected, seconds in zip(("forward", "backward"), passes, _time(job, exchange), strict=True):
+            for name, expected, seconds in zip(
+                ("forward", "backward"), passes, _time(job, exchange), strict=True
+            ):
                 _report(rank, job, machine, exchange, name, expected, seconds)
     dist.destroy_process_group()
 
@@ -99,7 +107,13 @@ def _time(job: Job, exchange: str) -> tuple[float, float]:
 
 
 def _report(
-    rank: int, job: Job, machine: Machine, exchange: str, name: str, expected: Forecast, seconds: float
+    rank: int,
+    job: Job,
+    machine: Machine,
+    exchange: str,
+    name: str,
+    expected: Forecast,
+    seconds: float,
 ) -> None:
     if rank == 0:
         print(f"{job.positions:>9} {exchange:<8} {name:<8} {1e3 * expected.total:>11.2f} "

@@ -23,9 +23,10 @@ from limelight.call import Call, prepare
 from limelight.errors import ArgumentError, DtypeError, LimelightError, ShapeError
 from limelight.health import Health
 from limelight.masks import as_mask
-from limelight.torch import operators, ring
-from limelight.torch.exchange import Ring
-from limelight.torch.sharding import LAYOUTS, Layout, RankError, check_sizes, resolve
+from limelight.torch import operators
+from limelight.torch.parallel import ring
+from limelight.torch.parallel.exchange import Ring
+from limelight.torch.parallel.sharding import LAYOUTS, Layout, RankError, check_sizes, resolve
 
 EXCHANGES = ("auto", "ring", "gather")
 GATHER_BELOW = 1 << 25  # bytes of all keys and values: small enough to hold, and one message each
@@ -83,8 +84,10 @@ class ContextParallel:
         if self.exchange not in EXCHANGES:
             raise ArgumentError(f"exchange={self.exchange!r}: choose {', '.join(EXCHANGES)}")
         if self.engine == "reference":
-            raise ArgumentError("engine='reference' knows whole matrices only, not parts that are "
-                                "merged: choose auto, or numpy for float64")
+            raise ArgumentError(
+                "engine='reference' knows whole matrices only, not parts that are "
+                "merged: choose auto, or numpy for float64"
+            )
 
     def attention(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
         """The output rows of this rank; options as in `context_parallel`."""
@@ -171,11 +174,15 @@ def _wrong(query: Tensor, key: Tensor, value: Tensor) -> LimelightError | None:
     """What this rank would refuse on its own; the others are told before it raises."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.ndim != 4:
-            return ShapeError(f"{name} has shape {tuple(tensor.shape)}: context_parallel takes four "
-                              f"axes, [batch, heads, positions of this rank, size]")
+            return ShapeError(
+                f"{name} has shape {tuple(tensor.shape)}: context_parallel takes four "
+                f"axes, [batch, heads, positions of this rank, size]"
+            )
         if tensor.dtype not in DTYPES or tensor.dtype != query.dtype:
-            return DtypeError(f"{name} has dtype {tensor.dtype} and query {query.dtype}: all three "
-                              f"need one float type")
+            return DtypeError(
+                f"{name} has dtype {tensor.dtype} and query {query.dtype}: all three "
+                f"need one float type"
+            )
     try:
         prepare(query, key, value)
     except LimelightError as error:
@@ -185,8 +192,10 @@ def _wrong(query: Tensor, key: Tensor, value: Tensor) -> LimelightError | None:
 
 def _describe(row: list[int]) -> str:
     query, key = row[:4], row[4:8]
-    return (f"query {tuple(query)}, key {tuple(key)}, values of size {row[10]}, "
-            f"{str(DTYPES[row[11]]).removeprefix('torch.')}, {LAYOUTS[row[12]]} layout")
+    return (
+        f"query {tuple(query)}, key {tuple(key)}, values of size {row[10]}, "
+        f"{str(DTYPES[row[11]]).removeprefix('torch.')}, {LAYOUTS[row[12]]} layout"
+    )
 
 
 def _check_bias(bias: Tensor, call: Call, nk: int) -> Tensor:
@@ -199,4 +208,3 @@ def _check_bias(bias: Tensor, call: Call, nk: int) -> Tensor:
             f"{call.queries}|1, {nk}|1]"
         )
     return bias
-

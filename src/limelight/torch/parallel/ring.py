@@ -21,9 +21,10 @@ from torch import Tensor
 from limelight.allowed import Allowed
 from limelight.call import Call
 from limelight.reference import State, merge
-from limelight.torch import bridge, exchange
-from limelight.torch.exchange import Ring
-from limelight.torch.sharding import Layout
+from limelight.torch import bridge
+from limelight.torch.parallel import exchange
+from limelight.torch.parallel.exchange import Ring
+from limelight.torch.parallel.sharding import Layout
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +60,9 @@ class Work:
         """How far keys must travel until nobody further on looks at them; the same on all ranks."""
         layout = self.layout
         edges = layout.edges(self.allowed.nq), layout.edges(self.allowed.nk)
-        reach = np.array([self.allowed.reach(a, b) for a, b in zip(edges[0], edges[0][1:], strict=False)])
+        reach = np.array(
+            [self.allowed.reach(a, b) for a, b in zip(edges[0], edges[0][1:], strict=False)]
+        )
         left, right = np.array(edges[1][:-1]), np.array(edges[1][1:])
         meets = np.maximum(reach[:, :1], left) < np.minimum(reach[:, 1:], right)  # chunk × chunk
         owner = np.array([layout.owner(piece) for piece in range(layout.pieces)])
@@ -152,7 +155,7 @@ class Parallel(torch.autograd.Function):
             grad_sinks = -(share * mean).sum((0, 2)).to(sinks.dtype)
         return (
             None, sums.query.to(query.dtype), grad_key.to(key.dtype), grad_value.to(value.dtype),
-            sums.bias.to(bias.dtype) if bias is not None and needs[4] else None, grad_sinks,
+            None if sums.bias is None or not needs[4] else sums.bias.to(bias.dtype), grad_sinks,
         )  # fmt: skip
 
 
@@ -166,11 +169,15 @@ class _Sums:
         self.work, self.given, self.given_bias, self.wide = work, query, bias, wide
         self.state, self.grad_output = state, grad_output
         self.engine = work.engine
-        if query.device.type == "cpu" and bool((state.logsumexp.abs() > 1e3).logical_and(state.logsumexp.isfinite()).any()):
+        if query.device.type == "cpu" and bool(
+            (state.logsumexp.abs() > 1e3).logical_and(state.logsumexp.isfinite()).any()
+        ):
             # For such logits the native engine measures the rows again, over the keys it is given.
             self.engine = "numpy"
         self.query = torch.zeros(query.shape, dtype=wide, device=query.device)
-        self.bias = None if bias is None else torch.zeros(bias.shape, dtype=wide, device=bias.device)
+        self.bias = (
+            None if bias is None else torch.zeros(bias.shape, dtype=wide, device=bias.device)
+        )
 
     def add(
         self, columns: slice, key: Tensor, value: Tensor, grad_key: Tensor, grad_value: Tensor
@@ -208,7 +215,9 @@ def _pass_by(
         if hop < work.hops:
             pending = work.ring.start(current, _room(work, current, key, value, hop + 1))
         for columns, here in work.columns(origin):
-            visit(columns, *(x[:, :, here] for x in _unpack(current, work.sizes[origin], key, value)))
+            visit(
+                columns, *(x[:, :, here] for x in _unpack(current, work.sizes[origin], key, value))
+            )
         if pending is not None:
             current = pending.wait()
 
@@ -268,7 +277,10 @@ def _whole(work: Work, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     for rank, part in enumerate(flat):
         some_keys, some_values = _unpack(part, work.sizes[rank], key, value)
         for columns, here in work.columns(rank):
-            keys[:, :, columns], values[:, :, columns] = some_keys[:, :, here], some_values[:, :, here]
+            keys[:, :, columns], values[:, :, columns] = (
+                some_keys[:, :, here],
+                some_values[:, :, here],
+            )
     return keys, values
 
 
@@ -301,7 +313,10 @@ def _finished(
     if sinks is None:
         return state
     sink = _nothing(torch.zeros_like(state.output), health)
-    return merge(state, State(sink.output, sinks.to(wide)[:, None].expand(rows), sink.max_logit, sink.entropy))
+    return merge(
+        state,
+        State(sink.output, sinks.to(wide)[:, None].expand(rows), sink.max_logit, sink.entropy),
+    )
 
 
 def _nothing(output: Tensor, health: bool) -> State:
@@ -310,7 +325,9 @@ def _nothing(output: Tensor, health: bool) -> State:
 
 
 def _widened(state: State) -> State:
-    return State(state.output.to(state.logsumexp.dtype), state.logsumexp, state.max_logit, state.entropy)
+    return State(
+        state.output.to(state.logsumexp.dtype), state.logsumexp, state.max_logit, state.entropy
+    )
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

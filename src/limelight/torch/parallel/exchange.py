@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from limelight.torch.sharding import RankError
+from limelight.torch.parallel.sharding import RankError
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,11 @@ class Pending:
 def gather(ring: Ring, local: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     """Every rank's flat tensor, of the given sizes."""
     most = max(sizes)
-    padded = local if local.numel() == most else torch.cat([local, local.new_zeros(most - local.numel())])
+    padded = (
+        local
+        if local.numel() == most
+        else torch.cat([local, local.new_zeros(most - local.numel())])
+    )
     whole = [padded.new_empty(most) for _ in sizes]
     with _named("could not gather the keys and values of all ranks", ring):
         dist.all_gather(whole, padded, group=ring.group)
