@@ -136,3 +136,31 @@ def test_messages_go_back_with_their_number(views: None) -> None:
     assert sent[0][0]["found"]["row"] == 1
     assert "no site 5" in sent[1][0]["error"]
     view.close()
+
+
+class Shell:
+    kernel = object()
+
+
+@pytest.mark.parametrize("what", ["trace", "site", "capture"])
+def test_objects_show_themselves_in_a_notebook(
+    views: None, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    pytest.importorskip("anywidget")
+    ipython = pytest.importorskip("IPython")
+    capture = samples.text_capture(7)
+    shown: Any = {"trace": trace(QUERY, KEY, VALUE), "site": capture[0], "capture": capture}[what]
+    assert shown._repr_mimebundle_() == {}  # no notebook here
+    monkeypatch.setattr(ipython, "get_ipython", Shell)
+    found = shown._repr_mimebundle_(include=None, exclude=None)
+    assert "application/vnd.jupyter.widget-view+json" in found
+    assert found["text/plain"] == repr(shown)
+
+
+def test_objects_show_plain_html_in_a_notebook_without_anywidget(
+    without_anywidget: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ipython = pytest.importorskip("IPython")
+    monkeypatch.setattr(ipython, "get_ipython", Shell)
+    found = samples.text_capture(7)._repr_mimebundle_()
+    assert set(found) == {"text/plain", "text/html"}

@@ -13,6 +13,7 @@ anywidget is missing the objects show themselves as plain HTML.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from typing import Any
 
 import numpy as np
@@ -45,13 +46,26 @@ def show(what: Showable, *, head: int | None = None, batch: int = 0, budget: int
     return widget(held, 0 if not isinstance(what, Capture) else batch, budget)
 
 
-def mimebundle(what: Showable) -> dict[str, Any] | None:
-    """What a notebook displays for `what`: the widget's own bundle, or None to use its HTML."""
-    if importlib.util.find_spec("anywidget") is None:
-        return None
-    made: Any = show(what)._repr_mimebundle_()
+def mimebundle(what: Showable) -> dict[str, Any]:
+    """What a notebook displays for `what`: the widget, or plain HTML where anywidget is missing.
+
+    Empty outside a notebook: a terminal has its own repr, and need not wait for more.
+    """
+    if not _in_notebook():
+        return {}
+    shown = show(what)
+    if isinstance(shown, Plain):
+        return {"text/plain": repr(what), "text/html": shown._repr_html_()}
+    made: Any = shown._repr_mimebundle_()
     data: dict[str, Any] = made[0] if isinstance(made, tuple) else made
-    return data
+    return {**data, "text/plain": repr(what)}
+
+
+def _in_notebook() -> bool:
+    """Whether this is a kernel that a notebook talks to."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None
 
 
 class Plain:

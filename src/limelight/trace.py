@@ -170,6 +170,11 @@ class Trace:
     def _repr_html_(self) -> str:
         return flow.html(self)
 
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        from limelight.notebook import mimebundle
+
+        return mimebundle(self)
+
     def _restore_keys(self, array: Any) -> Any:
         array = np.asarray(array, np.float64)
         lead = self.call.batch_shape

@@ -82,6 +82,11 @@ class Capture:
 
         return file.load(path, verify=verify)
 
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        from limelight.notebook import mimebundle
+
+        return mimebundle(self)
+
     def __repr__(self) -> str:
         words = [f"{len(self.sites)} site{'s' if len(self.sites) != 1 else ''}"]
         if self.sites:

@@ -230,6 +230,11 @@ class Site:
         }[side]
         return texts[batch] if texts else tuple(str(i) for i in range(length))
 
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        from limelight.notebook import mimebundle
+
+        return mimebundle(self)
+
     def __repr__(self) -> str:
         shape = f"{self.queries} × {self.keys}"
         share = "" if self.heads == self.key_heads else f" on {self.key_heads} key heads"
