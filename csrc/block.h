@@ -52,6 +52,7 @@ struct Space {  // one thread's memory for a block of rows
     typename P::Element* q;
     float *o, *s, *t, *spare;
     pair* p;
+    typename P::Element* clean;  // a block's values without NaN, touched only where there are some
 
     Space(Carver& carve, const Sizes& z) {
         rows = carve.take<Row>(static_cast<std::size_t>(z.bq));
@@ -64,6 +65,8 @@ struct Space {  // one thread's memory for a block of rows
         s = carve.take<float>(static_cast<std::size_t>(MR * z.kb));
         t = carve.take<float>(static_cast<std::size_t>(MR * z.columns));
         spare = carve.take<float>(static_cast<std::size_t>(z.spare));
+        clean = carve.take<typename P::Element>(
+            static_cast<std::size_t>(z.panels * z.kb / P::PER * PANEL));
         p = carve.take<pair>(P::PER == 2 ? static_cast<std::size_t>(MR * z.kb / 2) : 0);
     }
 };
@@ -108,20 +111,35 @@ INLINE bool all_finite(const float* x, i64 n) {  // n a multiple of W
     return vhsum(sum) == 0.0f;
 }
 
-// 0 * NaN is NaN: where a masked value is not finite, the tile is mixed again cell by cell.
+INLINE float cleaned(float x) { return x - x == 0.0f ? x : 0.0f; }
+INLINE pair cleaned(pair x) {
+    const pair low = x & 0xffffu, high = x & 0xffff0000u;
+    return ((low & 0x7f80u) == 0x7f80u ? 0u : low) | ((high & 0x7f800000u) == 0x7f800000u ? 0u : high);
+}
+
+// 0 * NaN is NaN: where a value that is not finite has spoilt a tile with masked cells, it is mixed
+// again with zeros for such values, and they are added where they are allowed. Rows that do not see
+// them get the bits that they would have had.
 template <class P>
-static void mix_carefully(const Call& call, const Sizes& z, const Row* rows, i64 count, i64 from,
-                          i64 to, const Packed<P>& packed, const Space<P>& x) {
-    for (i64 r = 0; r < count; ++r) {
-        float* const t = x.t + r * z.columns;
-        fill(t, 0, z.columns, 0.0f);
-        for (i64 j = from; j < to; ++j) {
-            if (j >= call.keys() || !allows(call, rows[r], j)) continue;
-            const float w = weight_at(static_cast<const P*>(nullptr), x.s, x.p, z.kb, r, j - from);
-            for (i64 c = 0; c < z.dv; ++c)
-                t[c] += w * value_at(packed.v, packed.v_stride, j - packed.origin, c);
+static void mix_carefully(const Call& call, const Sizes& z, const Row* rows, int height, i64 count,
+                          i64 from, i64 columns, const Packed<P>& packed, const Space<P>& x,
+                          const typename P::Element* w, const float* ones) {
+    const i64 depth = columns / P::PER, stride = z.kb / P::PER * PANEL;
+    const i64 offset = (from - packed.origin) / P::PER * PANEL;
+    for (i64 panel = 0; panel < z.panels; ++panel)
+        for (i64 i = 0; i < depth * PANEL; ++i)
+            x.clean[panel * stride + i] = cleaned(packed.v[panel * packed.v_stride + offset + i]);
+    fill(x.t, 0, height * z.columns, 0.0f);
+    mix_tile<P>(height, w, z.kb / P::PER, x.clean, stride, depth, z.columns, x.t, z.columns, ones);
+    for (i64 j = 0; j < least(columns, call.keys() - from); ++j)
+        for (i64 c = 0; c < z.dv; ++c) {
+            const float v = value_at(packed.v, packed.v_stride, from + j - packed.origin, c);
+            if (v - v == 0.0f) continue;
+            for (i64 r = 0; r < count; ++r)
+                if (allows(call, rows[r], from + j))
+                    x.t[r * z.columns + c] +=
+                        v * weight_at(static_cast<const P*>(nullptr), x.s, x.p, z.kb, r, j);
         }
-    }
 }
 
 // All rows of the block against keys [from, to), which `packed` holds.
@@ -175,7 +193,7 @@ static void attend(const Call& call, const Logits& logits, const Sizes& z, i64 c
             fill(x.t, 0, height * z.columns, 0.0f);
             mix_tile<P>(height, w, ldw, v, packed.v_stride, depth, z.columns, x.t, z.columns, ones);
             if (!all_finite(x.t, n * z.columns))
-                mix_carefully<P>(call, z, x.rows + t, n, a, a + columns, packed, x);
+                mix_carefully<P>(call, z, x.rows + t, height, n, a, columns, packed, x, w, ones);
             for (i64 r = 0; r < n; ++r) {
                 const vf alpha = vset(x.alpha[r]);
                 for (i64 c = 0; c < z.columns; c += W) {

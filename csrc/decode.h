@@ -118,14 +118,17 @@ struct DecodeSpace {
     }
 };
 
-// The sum over allowed cells only, for a block in which 0 * NaN spoilt the quick one.
+// The sum over allowed cells only, for a block in which 0 * NaN spoilt the quick one; the others are
+// summed in the same order as there, to the same bits.
+template <Dtype T>
 static void gather_carefully(const Call& call, const Row& row, const Rows& values, i64 from, i64 n,
                              const float* p, float* t) {
     fill(t, 0, call.value_size(), 0.0f);
     for (i64 j = 0; j < n; ++j) {
         if (!allows(call, row, from + j)) continue;
-        for (i64 c = 0; c < call.value_size(); ++c)
-            t[c] += p[j] * load_any(values.at(from + j) + c * values.step, values.dtype);
+        const char* const v = values.at(from + j);
+        for (i64 c = 0; c < call.value_size(); c += W)
+            vstore(t + c, vfma(vset(p[j]), load_as<T>(v + c * bytes_of<T>), vload(t + c)));
     }
 }
 
@@ -173,7 +176,7 @@ static void decode_keys(const Call& call, const Result& out, const Logits& logit
         for (r = 0; r < rows; ++r) {
             float *const t = sums + r * z.columns, *const o = x.o + r * z.columns;
             if ((range.partial || logits.written) && !all_finite(t, z.columns))
-                gather_carefully(call, x.rows[r], values, range.from, n, x.s + r * z.kb, t);
+                gather_carefully<T>(call, x.rows[r], values, range.from, n, x.s + r * z.kb, t);
             if (first) continue;
             const vf alpha = vset(x.alpha[r]);
             for (i64 c = 0; c < z.columns; c += W)

@@ -49,25 +49,27 @@ INLINE void multiply(const typename P::Element* RESTRICT a, i64 row, i64 step,
     }
 }
 
-constexpr i64 LONG = 256;  // products summed in one go; beyond, sums of sums keep the error small
+// Products summed in one go; beyond, sums of sums keep the error small.
+constexpr i64 LONG = W == 16 ? 256 : 128;
 
-// s[r][0 .. N*W) = A * B, with A in rows of stride lda.
-template <class P, int M, int N>
+// s[r][0 .. N*W) = A * B, or += with ADD; A in rows of stride lda.
+template <class P, int M, int N, bool ADD = false>
 static void score_panel(const typename P::Element* a, i64 lda, const typename P::Element* b,
                         i64 depth, float* s, i64 lds) {
-    for (i64 k = 0; k < depth || k == 0; k += LONG) {
-        vf acc[M][N];
+    vf acc[M][N];
 #pragma GCC unroll 12
-        for (int r = 0; r < M; ++r)
-            for (int c = 0; c < N; ++c) acc[r][c] = vzero();
-        multiply<P, M, N>(a + k, lda, 1, b + k * PANEL, least(LONG, depth - k), acc);
+    for (int r = 0; r < M; ++r)
+        for (int c = 0; c < N; ++c) acc[r][c] = vzero();
+    multiply<P, M, N>(a, lda, 1, b, ADD ? depth : least(depth, LONG), acc);
 #pragma GCC unroll 12
-        for (int r = 0; r < M; ++r)
-            for (int c = 0; c < N; ++c) {
-                float* const at = s + r * lds + c * W;
-                vstore(at, k ? vadd(vload(at), acc[r][c]) : acc[r][c]);
-            }
-    }
+    for (int r = 0; r < M; ++r)
+        for (int c = 0; c < N; ++c) {
+            float* const at = s + r * lds + c * W;
+            vstore(at, ADD ? vadd(vload(at), acc[r][c]) : acc[r][c]);
+        }
+    if (ADD) return;
+    for (i64 k = LONG; k < depth; k += LONG)
+        score_panel<P, M, N, true>(a + k, lda, b + k * PANEL, least(LONG, depth - k), s, lds);
 }
 
 // o[r][0 .. N*W) = o * alpha[r] + A * B, with A in rows of stride lda. The sum starts from zero and
