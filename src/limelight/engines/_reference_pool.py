@@ -34,7 +34,7 @@ def pool(call: Call, logsumexp: Array, row_edges: Array, column_edges: Array, ki
 def received(call: Call, logsumexp: Array) -> Array:
     """The weights that each key gets, summed over the queries: [B, Hq, Nk]."""
     done = reference.steps(call)
-    total = np.where(done.allowed, done.weights, 0.0).sum(axis=2)
+    total: Array = np.where(done.allowed, done.weights, 0.0).sum(axis=2)
     return total.astype(np.float64 if call.dtype == "float64" else np.float32)
 
 

@@ -9,12 +9,15 @@ from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError, ShapeError
 from limelight.pictures import frame
-from limelight.pictures.colour import STEPS, Scale, rgb, theme_of
+from limelight.pictures.colour import STEPS, Scale, ink_on, rgb, theme_of
 from limelight.pictures.scene import Label, Mark, Picture, Pixels, Stroke
 
 SIDE = 300.0  # CSS pixels of the longer side
-DARK = 0.24  # what is left of the image where no attention falls
-GLOW = "#ffd27a"
+DARK = 0.38  # what is left of the image, in grey, where no attention falls
+TINT = 0.6  # how much of what is lit takes the colour of the light
+ROOM = 32.0  # CSS pixels a side from which a patch carries its number
+SMALL = 64  # pixels a side below which an image stays in sharp blocks
+GLOW = "#ffb53c"
 
 
 def patches(
@@ -52,12 +55,13 @@ def patches(
     top, second = y + 18, frame.MARGIN + wide + 24
     marks += [
         Label(frame.MARGIN, top - 12, "image", look.soft, frame.SMALL),
-        Pixels(frame.MARGIN, top, wide, tall, picture, smooth=True),
+        Pixels(frame.MARGIN, top, wide, tall, picture, smooth=max(height, width) >= SMALL),
         Label(second, top - 12, "where it looks", look.soft, frame.SMALL),
         Pixels(second, top, wide, tall, _lit(picture, fit.share(lit)), smooth=True),
     ]
-    marks += _own(query, lit.shape, start, frame.MARGIN, top, wide, tall, look)
-    marks += _own(query, lit.shape, start, second, top, wide, tall, look)
+    marks += _numbers(lit, _lit(picture, fit.share(lit)), second, top, wide, tall)
+    for x in (frame.MARGIN, second):
+        marks += _own(query, lit.shape, start, x, top, wide, tall)
     x = second + wide + 20
     marks += _legend(fit, x, top, tall, look)
     if outside > 0.005:
@@ -102,9 +106,32 @@ def _lit(image: NDArray[np.uint8], light: NDArray[np.float64]) -> NDArray[np.uin
     across = np.arange(width * factor) * columns // (width * factor)
     share = np.nan_to_num(light)[down[:, None], across][..., None]
     grey = (image @ (0.2126, 0.7152, 0.0722))[..., None]
-    dark = DARK * (0.3 * image + 0.7 * grey)
-    bright = image * 0.86 + 0.14 * np.array(rgb(GLOW))
+    dark = DARK * grey
+    # Ink in a lit patch glows too, half as bright: light is told by its colour, not by the image's.
+    glow = np.array(rgb(GLOW)) * (0.5 + 0.5 * grey / 255)
+    bright = TINT * glow + (1 - TINT) * image
     return np.asarray(np.clip(dark + share * (bright - dark), 0, 255), np.uint8)
+
+
+def _numbers(
+    lit: NDArray[Any], shown: NDArray[np.uint8], x: float, y: float, wide: float, tall: float
+) -> list[Mark]:
+    """Lines between the patches, and their weights where there is room to write them."""
+    rows, columns = lit.shape
+    width, height = wide / columns, tall / rows
+    if min(width, height) < ROOM:
+        return []
+    marks: list[Mark] = [Stroke(x + c * width, y, x + c * width, y + tall, "#14120f", 0.6, 0.5)
+                         for c in range(1, columns)]  # fmt: skip
+    marks += [Stroke(x, y + r * height, x + wide, y + r * height, "#14120f", 0.6, 0.5)
+              for r in range(1, rows)]  # fmt: skip
+    down, across = shown.shape[0] // rows, shown.shape[1] // columns
+    for r, c in np.ndindex(rows, columns):
+        part = shown[r * down : (r + 1) * down, c * across : (c + 1) * across]
+        ink = ink_on(part.reshape(-1, 3).mean(axis=0))
+        middle = x + (c + 0.5) * width, y + (r + 0.5) * height
+        marks.append(Label(*middle, f"{lit[r, c]:.2f}".removeprefix("0"), ink, 10.0, "middle"))
+    return marks
 
 
 def _own(
@@ -115,7 +142,6 @@ def _own(
     y: float,
     wide: float,
     tall: float,
-    look: Any,
 ) -> list[Mark]:
     """An outline around the query's own patch."""
     rows, columns = shape
@@ -134,8 +160,7 @@ def _own(
 
 def _legend(fit: Scale, x: float, y: float, height: float, look: Any) -> list[Mark]:
     """From the dark to full light."""
-    warm = np.broadcast_to(np.array(rgb(GLOW), np.uint8), (STEPS, 1, 3))
-    bar = _lit(warm, np.linspace(1.0, 0.0, STEPS)[:, None])
+    bar = _lit(np.full((STEPS, 1, 3), 200, np.uint8), np.linspace(1.0, 0.0, STEPS)[:, None])
     marks: list[Mark] = [
         Label(x, y - 12, "weight", look.soft, frame.SMALL),
         Pixels(x, y, frame.BAR, height, bar, smooth=True),
