@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -110,7 +109,3 @@ def positions(span: tuple[int, int], room: float) -> list[int]:
         return [start]
     ticks = nice(start, stop - 1, max(2, int(room / 64)))
     return sorted({int(tick) for tick in ticks if float(tick).is_integer()})
-
-
-def tip(*parts: Any) -> str:
-    return " ".join(str(part) for part in parts if part != "")
