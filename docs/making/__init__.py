@@ -1,0 +1,1 @@
+"""What docs/make.py makes pages and pictures with."""

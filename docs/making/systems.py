@@ -1,0 +1,263 @@
+"""The pages of docs/systems: what each kind of model does with attention, measured and drawn."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from limelight import Capture, captures, heads, pictures
+from limelight.heads import KINDS
+from limelight.pictures import Picture
+from limelight.pictures.tokens import visible
+from making import measures
+from making.pages import DOCS, Page
+
+SYSTEMS, EXAMPLES = DOCS / "systems", DOCS.parent / "examples"
+KIND_NAMES = {kind.name: kind.meaning for kind in KINDS}
+
+
+def make() -> list[Path]:
+    return [path for page in PAGES for path in page().write()]
+
+
+def llama() -> Page:
+    sentence, paragraph = captures()["llama"], captures()["llama-paragraph"]
+    page = Page(SYSTEMS / "llama.md")
+    head = sentence[11]
+    page.numbers["curious"] = f"{head.cell(2, 1, head=1).weight:.2f}"
+    page.numbers["cat"] = f"{head.cell(3, 2, head=1).weight:.2f}"
+    words = sentence.health().verdict
+    page.numbers["saturated"] = str(int((words == "saturated").sum()))
+    page.numbers["heads"] = str(words.size)
+    page.picture("cat", lambda theme: one_head(sentence, 11, 1, theme))
+    page.picture("lines", lambda theme: lines(sentence, 11, 1, theme))
+    page.picture("heads", lambda theme: grid(sentence, "how decided each head is", theme))
+    kinds(page, paragraph, ("previous", "induction", "sink", "diagonal", "bracket"))
+    layer, head_number = strongest(paragraph, "induction")
+    page.picture("induction", lambda theme: one_head(paragraph, layer, head_number, theme))
+    return page
+
+
+def bert() -> Page:
+    capture = captures()["bert"]
+    page = Page(SYSTEMS / "bert.md")
+    tables = np.stack([[site.weights(head=h) for h in range(site.heads)] for site in capture])
+    later = np.triu(np.ones(tables.shape[-2:]), 1)
+    forward = (tables * later).sum(-1)[..., :-1].mean()  # the last token has nothing after it
+    page.numbers["forward"] = f"{100 * forward:.0f}"
+    first, last = tables[..., 0].mean(-1), tables[..., -1].mean(-1)  # [layers, heads]
+    page.numbers["cls"] = f"{100 * first.mean():.0f}"
+    page.numbers["sep"] = f"{100 * last.mean():.0f}"
+    page.numbers["even"] = f"{100 / tables.shape[-1]:.0f}"
+    layer, head = (int(n) for n in np.unravel_index(first.argmax(), first.shape))
+    page.numbers["cls-head"] = f"{layer}.{head}"
+    page.numbers["cls-most"] = f"{100 * first.max():.0f}"
+    page.picture("sink", lambda theme: one_head(capture, layer, head, theme))
+    kinds(page, capture, ("previous", "next", "diagonal", "sink"))
+    before, after = strongest(capture, "previous"), strongest(capture, "next")
+    page.picture("both-ways", lambda theme: lines(capture, *before, theme).beside(
+        lines(capture, *after, theme)))  # fmt: skip
+    page.picture("heads", lambda theme: grid(capture, "every head's map", theme, 8))
+    return page
+
+
+def gpt() -> Page:
+    capture = captures()["gpt"]
+    page = Page(SYSTEMS / "gpt.md")
+    text = "".join(capture.tokens[0])
+    found = measured(page, capture, {
+        "looks at the character before": measures.previous(text),
+        "looks at the spaces between words": measures.spaces(text),
+        "looks at line breaks": measures.line_breaks(text),
+        "looks from inside a word to its first letter": measures.word_start(text),
+        "looks at what followed where the word stood before": measures.repeated_words(text),
+    })  # fmt: skip
+    page.picture("heads", lambda theme: grid(capture, "every head's map", theme, 84))
+    words, spaces = found[3], found[1]
+    part = slice(11, 55)
+    page.picture("words", lambda theme: region(capture, words.layer, words.head, part, theme))
+    page.picture("spaces", lambda theme: region(capture, spaces.layer, spaces.head, part, theme))
+    model, facts = _trained("train_gpt")
+    page.numbers["loss"] = f"{facts['held_out']:.2f}"
+    page.numbers["steps"] = f"{facts['steps']:,}"
+    page.numbers["parameters"] = f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f}"
+    page.code("sample", _sample(model, facts))
+    return page
+
+
+def code() -> Page:
+    capture = captures()["code"]
+    page = Page(SYSTEMS / "code.md")
+    text = "".join(capture.tokens[0])
+    found = measured(page, capture, {
+        "looks from inside brackets to the innermost open one": measures.open_bracket(text),
+        "looks at what followed where the name stood before": measures.repeated_words(text),
+        "looks from a line's indentation to that of the line above": measures.indentation(text),
+        "looks from a line's indentation to the line break before it": measures.line_start(text),
+        "looks from inside a name to its first letter": measures.word_start(text),
+        "looks at the character before": measures.previous(text),
+    })  # fmt: skip
+    inside, keys, loop = (text.index(words) for words in ("return", "key = ", "    for"))
+    parts = (slice(inside, len(text) - 1), slice(keys, inside - 5), slice(loop, keys + 12))
+    for name, one, part in zip(("brackets", "names", "indentation"), found, parts, strict=False):
+        page.picture(name, partial(region, capture, one.layer, one.head, part))
+    page.code("function", text, "text")
+    model, facts = _trained("train_code")
+    page.numbers["loss"] = f"{facts['held_out']:.2f}"
+    page.numbers["steps"] = f"{facts['steps']:,}"
+    page.code("completions", _completions(model), "text")
+    return page
+
+
+def vit() -> Page:
+    capture = captures()["vit"]
+    page = Page(SYSTEMS / "vit.md")
+    labels, read = capture.source["labels"], capture.source["read"]
+    wrong = [i for i, (label, seen) in enumerate(zip(labels, read, strict=True)) if label != seen]
+    facts = _trained("train_vit")[1]
+    page.numbers["accuracy"] = f"{100 * facts['accuracy']:.1f}"
+    page.numbers["steps"] = f"{facts['steps']:,}"
+    page.numbers["layers"], page.numbers["heads"] = str(len(capture)), str(capture[0].heads)
+    page.numbers["digits"] = str(len(labels))
+    page.numbers["misread"] = " and ".join(f"a {labels[i]} read as {read[i]}" for i in wrong)
+    ink = (capture.image.astype(float) < 128).any(-1)  # dark on light
+    rows = []
+    for site in capture:
+        own, lit = [], []
+        for batch in range(site.batch):
+            patches = _patches(ink[batch], capture.grid)
+            for head in range(site.heads):
+                weights = site.weights(rows=[0], head=head, batch=batch)[0]
+                own.append(weights[0])
+                lit.append(weights[1:][patches].sum() / max(weights[1:].sum(), 1e-9))
+        share = np.mean([_patches(one, capture.grid).mean() for one in ink])
+        rows.append([str(site.layer), f"{100 * np.mean(own):.0f} %", f"{100 * np.mean(lit):.0f} %",
+                     f"{100 * share:.0f} %"])  # fmt: skip
+    page.table("gather", ["layer", "of the gathering token's attention on itself",
+                          "of the rest on patches with ink", "patches with ink"], rows)  # fmt: skip
+    page.picture("heads", lambda theme: grid(capture, "every head's map", theme, 17))
+    last = len(capture) - 1
+    page.picture("looks", lambda theme: looks(capture, last, (3, 5), theme))
+    page.picture("misread", lambda theme: looks(capture, last, tuple(wrong), theme))
+    return page
+
+
+def kinds(page: Page, capture: Capture, names: tuple[str, ...]) -> None:
+    """A table of the strongest head of each kind."""
+    found = heads.find(capture)
+    rows = []
+    for name in names:
+        site, head, score = found.best(name, 1)[0]
+        sure = "yes" if found.is_kind(name)[site, head] else "weak"
+        rows.append([name, KIND_NAMES[name], f"{found.layers[site]}.{head}", f"{score:.2f}",
+                     f"{found.chance[name][site, head]:.2f}", sure])  # fmt: skip
+    page.table("kinds", ["kind", "such a head", "strongest, layer.head",
+                         "attention on its targets", "an even head's", "is one"], rows)  # fmt: skip
+
+
+def measured(
+    page: Page, capture: Capture, targets: dict[str, measures.Targets]
+) -> list[measures.Found]:
+    """A table of the head that does each thing most."""
+    found = [measures.best(capture, cells) for cells in targets.values()]
+    rows = [[f"{one.layer}.{one.head}", words, f"{100 * one.share:.0f} %",
+             f"{100 * one.chance:.0f} %", str(one.rows)]
+            for words, one in zip(targets, found, strict=True)]  # fmt: skip
+    page.table("measured", ["layer.head", "the head that most", "share of its attention",
+                            "an even head's", "characters judged"], rows)  # fmt: skip
+    return found
+
+
+def strongest(capture: Capture, kind: str) -> tuple[int, int]:
+    found = heads.find(capture)
+    site, head, _ = found.best(kind, 1)[0]
+    return found.layers[site], head
+
+
+def grid(capture: Capture, words: str, theme: str, thumbnails: int = 0) -> Picture:
+    title = f"{_model(capture)}: {words}"
+    return pictures.head_grid(capture, thumbnails=thumbnails, theme=theme, title=title)
+
+
+def one_head(capture: Capture, layer: int, head: int, theme: str) -> Picture:
+    site = capture[layer]
+    seen = site.heatmap((site.queries, site.keys), head=head)
+    return pictures.heatmap(seen, tokens=site.labels(), theme=theme,
+                            title=_title(capture, layer, head))  # fmt: skip
+
+
+def lines(capture: Capture, layer: int, head: int, theme: str) -> Picture:
+    site = capture[layer]
+    return pictures.lines(site.weights(head=head), tokens=site.labels(), theme=theme,
+                          title=_title(capture, layer, head))  # fmt: skip
+
+
+def region(capture: Capture, layer: int, head: int, part: slice, theme: str) -> Picture:
+    """Part of a head's map, one cell a character."""
+    site = capture[layer]
+    size = part.stop - part.start
+    seen = site.heatmap((size, size), rows=part, columns=part, head=head)
+    texts = [visible(token) for token in site.labels()]
+    return pictures.heatmap(seen, tokens=texts, theme=theme, title=_title(capture, layer, head))
+
+
+def looks(capture: Capture, layer: int, entries: tuple[int, ...], theme: str) -> Picture:
+    """What the gathering token looks at, the mean over heads, one digit beside the other."""
+    assert capture.image is not None
+    site, source = capture[layer], capture.source
+    drawn = []
+    for batch in entries:
+        weights = np.mean([site.weights(rows=[0], head=h, batch=batch)[0]
+                           for h in range(site.heads)], axis=0)  # fmt: skip
+        title = f"a {source['labels'][batch]}, read as {source['read'][batch]}"
+        drawn.append(pictures.patches(capture.image[batch], weights, grid=capture.grid,
+                                      title=title, theme=theme))  # fmt: skip
+    return drawn[0].beside(*drawn[1:])
+
+
+def _title(capture: Capture, layer: int, head: int) -> str:
+    return f"{_model(capture)}: layer {layer}, head {head}"
+
+
+def _model(capture: Capture) -> str:
+    return str(capture.source["model"]).partition(",")[0]
+
+
+def _patches(ink: Any, grid: Any) -> Any:
+    """Which patches hold ink, in the order of the keys."""
+    height, width = ink.shape[0] // grid.rows, ink.shape[1] // grid.columns
+    return ink.reshape(grid.rows, height, grid.columns, width).any((1, 3)).ravel()
+
+
+def _trained(module: str) -> tuple[Any, dict[str, Any]]:
+    """A model trained here, from its checkpoint."""
+    if str(EXAMPLES) not in sys.path:
+        sys.path.insert(0, str(EXAMPLES))
+    import importlib
+
+    from training import load
+
+    model, facts = load(module.removeprefix("train_"), importlib.import_module(module).build)
+    return model, facts
+
+
+def _sample(model: Any, facts: dict[str, Any]) -> str:
+    import torch
+    from text import decode, encode
+
+    torch.manual_seed(0)
+    start = encode("KATHARINA:\n", facts["alphabet"]).long()
+    return decode(model.continue_text(start, 240), facts["alphabet"])
+
+
+def _completions(model: Any) -> str:
+    from train_code import COMPLETIONS, complete
+
+    return "\n\n".join(f"{start}⟦{complete(model, start)}⟧" for start in COMPLETIONS)
+
+
+PAGES = (llama, bert, gpt, code, vit)

@@ -1,0 +1,58 @@
+"""Generated pages are what docs/make.py makes of the results and captures that come along."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+@pytest.fixture
+def making(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(DOCS))
+    return importlib.import_module
+
+
+def test_the_experiment_s_page_and_figures(making: Any) -> None:
+    page = making("making.experiment").filled()
+    assert page.text() == page.path.read_text(encoding="utf-8"), "run: python docs/make.py experiment"
+    for path, svg in page.pictures.items():
+        assert path.read_text(encoding="utf-8") == svg, path.name
+
+
+@pytest.mark.parametrize("name", ["llama", "bert", "gpt", "code", "vit"])
+def test_the_systems_pages(making: Any, name: str) -> None:
+    if name in ("gpt", "code", "vit"):
+        pytest.importorskip("torch")
+        pytest.importorskip("sklearn")
+    page = getattr(making("making.systems"), name)()
+    assert page.text() == page.path.read_text(encoding="utf-8"), "run: python docs/make.py systems"
+    assert all(path.exists() for path in page.pictures)
+
+
+def test_every_picture_is_shown_and_every_shown_one_exists() -> None:
+    pages = [DOCS / "experiment.md", *(DOCS / "systems").glob("*.md")]
+    shown = {
+        (page.parent / target).resolve()
+        for page in pages
+        for target in re.findall(r'(?:src|srcset)="([^"]+)"', page.read_text(encoding="utf-8"))
+    }
+    assert shown == set((DOCS / "images").resolve().glob("*.svg"))
+
+
+def test_a_marker_without_content_is_an_error(making: Any, tmp_path: Path) -> None:
+    page = making("making.pages").Page(tmp_path / "page.md")
+    page.path.write_text("<!-- made: table -->\nold\n<!-- end -->\n<!-- = share -->0<!-- / -->")
+    with pytest.raises(ValueError, match=r"no content for \['share', 'table'\]"):
+        page.text()
+    page.table("table", ["a"], [["1"]])
+    page.numbers["share"] = "0.5"
+    assert page.text() == "<!-- made: table -->\n| a |\n| --- |\n| 1 |\n<!-- end -->\n<!-- = share -->0.5<!-- / -->"
+    page.blocks["more"] = ""
+    with pytest.raises(ValueError, match=r"no marker for \['more'\]"):
+        page.text()
