@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from limelight.cli import app
 from limelight.errors import ArgumentError, FileError
 from limelight.experiments import FIGURES, SCALES, SETTINGS, Scaling, figures, scaling
 from limelight.experiments.chart import Line, Panel, chart
@@ -88,6 +89,34 @@ def test_a_point_stands_where_its_number_says() -> None:
         assert mean[1] == pytest.approx((low[1] + high[1]) / 2, abs=0.01)
     rise = means[0][1] - means[1][1]
     assert rise == pytest.approx(150 / 10, abs=0.02)  # a tenth of a panel 150 high, for 2 → 3
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], results: Scaling) -> None:
+    def run(*arguments: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            app(["experiment", *arguments])
+        assert ended.value.code in (0, None)
+        return capsys.readouterr().out
+
+    assert "1.989 ± 0.016" in run()
+    assert json.loads(run("scaling", "--json")) == results.to_dict()
+    for picture in ("held-out", "start", "curves"):
+        run("-o", str(tmp_path / f"{picture}.svg"), "--picture", picture, "--d-k", "64", "--theme", "dark")
+        ElementTree.fromstring((tmp_path / f"{picture}.svg").read_text())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["unknown"], "there is no experiment 'unknown': choose scaling"),
+     (["-o", "x.svg", "--picture", "pie"], "--picture pie: choose held-out, start, curves"),
+     (["-o", "x.svg", "--picture", "curves", "--d-k", "7"], "there are no runs of unit, 1/√d_k, d_k=7"),
+     (["--results", "none.json"], "none.json: cannot be read")],
+)  # fmt: skip
+def test_mistakes_on_the_command_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        app(["experiment", *arguments])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 def points(svg: str) -> list[list[tuple[float, float]]]:

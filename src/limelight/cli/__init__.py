@@ -19,6 +19,10 @@ LazyGroup.table = {
     "score": Command("Work one attention through, step by step, with every number.", LEARN),
     "saturate": Command("See what d_k does to a softmax, and what scaling does about it.", LEARN),
     "exercise": Command("Compute an attention by hand and have every step checked.", LEARN),
+    "experiment": Command(
+        "See whether 1/√d_k matters: the same models trained with it, without it, and with 1/d_k.",
+        LEARN,
+    ),
     "mask": Command("Draw a mask: which keys each query may attend to.", LEARN),
     "studio": Command(
         "Open the studio: learn attention by touching it, then read a real model.", LOOK
@@ -35,6 +39,9 @@ LazyGroup.table = {
     ),
     "report": Command(
         "Write a capture as one HTML file: health, heads, maps and cells, without a network.", LOOK
+    ),
+    "captures": Command(
+        "List the captures that come along: models, texts, licences, and how each was made.", LOOK
     ),
     "watch": Command("Watch a training run's heads: logits, entropy, saturation and alarms.", LOOK),
     "engines": Command("List the engines, and why one is missing on this machine.", RUN),

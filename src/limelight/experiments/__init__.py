@@ -73,6 +73,14 @@ class Scaling:
             f"{', '.join(str(size) for size in self.sizes)}"
         )
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe: the facts, and every combination with its figures and seeds."""
+        runs = [
+            {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in vars(run).items()}
+            for run in self.runs
+        ]
+        return {"facts": self.facts, "runs": runs}
+
     def __repr__(self) -> str:
         lines = [f"Held-out loss after {self.facts['steps']} steps, mean ± half the range over "
                  f"{self.facts['seeds']} seeds"]  # fmt: skip

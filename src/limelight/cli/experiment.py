@@ -1,0 +1,79 @@
+"""limelight experiment: does 1/√d_k matter? Results that come along, as tables and pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from limelight.cli._edge import JsonOption, console, print_json, right, show, table
+from limelight.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from limelight.experiments import Scaling
+
+PICTURES = ("held-out", "start", "curves")
+
+
+def experiment(
+    name: Annotated[str, typer.Argument(help="Which: so far there is scaling.")] = "scaling",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Draw it to this .svg or .png file.")
+    ] = None,
+    picture: Annotated[
+        str, typer.Option(help="What to draw: held-out, start, or curves over the steps.")
+    ] = "held-out",
+    d_k: Annotated[int, typer.Option("--d-k", help="With --picture curves: the head size.")] = 256,
+    theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
+    results: Annotated[
+        Path | None,
+        typer.Option(help="Other results of examples/scaling.py.", show_default="those shipped"),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """See whether 1/√d_k matters: the same models trained with it, without it, and with 1/d_k."""
+    from limelight.experiments import scaling
+
+    if name != "scaling":
+        raise ArgumentError(f"there is no experiment {name!r}: choose scaling")
+    found = scaling(results)
+    if output is not None:
+        _draw(found, picture, d_k, theme, output)
+    if json:
+        print_json(found.to_dict())
+    else:
+        _show(found)
+
+
+def _draw(found: Scaling, picture: str, d_k: int, theme: str, output: Path) -> None:
+    from limelight.experiments import figures
+
+    if picture not in PICTURES:
+        raise ArgumentError(f"--picture {picture}: choose {', '.join(PICTURES)}")
+    if picture == "curves":
+        drawn = figures.curves(found, d_k, theme=theme)
+    else:
+        drawn = {"held-out": figures.held_out, "start": figures.start}[picture](found, theme=theme)
+    drawn.save(output)
+
+
+def _show(found: Scaling) -> None:
+    from limelight.experiments import SETTINGS, ends
+
+    out = console()
+    facts = found.facts
+    out.print(f"Held-out loss in nats a character after {facts['steps']} steps, mean ± half the "
+              f"range over {facts['seeds']} seeds; lower is better.\n")  # fmt: skip
+    for setting in found.settings:
+        out.print(f"[bold]{setting}[/]: {SETTINGS.get(setting, '')}")
+        view = right(table("d_k", *found.scales), *range(1 + len(found.scales)))
+        for size in found.sizes:
+            runs = [found.at(setting, scale, size) for scale in found.scales]
+            best = min(run.held_out.mean() for run in runs)
+            view.add_row(str(size), *(
+                f"[bold]{ends(run.held_out)}[/]" if run.held_out.mean() == best
+                else ends(run.held_out) for run in runs
+            ))  # fmt: skip
+        show(out, view)
+    out.print("docs/experiment.md says what was done, and what follows.", style="dim")
