@@ -2,12 +2,14 @@
  * Where the views of a capture get their numbers: the studio's server, the data inside a report, or
  * a notebook's kernel. The views do not know which.
  */
-import { getCell, type CellData, type Figure } from "$lib/api";
+import { getCell, getHealth, type CellData, type Figure, type HealthTable } from "$lib/api";
 import { serverSource, type Range, type Source } from "$lib/source";
 import {
   getKinds, getLines, getSiteHealth, getStrip, imagePath, reportPath,
   type CaptureInfo, type Kinds, type LinesData, type SiteHealth, type SiteInfo, type StripData,
 } from "./api";
+
+const AT_ONCE = 512; // tokens up to which the health of all layers is one quick question
 
 export interface HeadAt {
   readonly site: number;
@@ -44,7 +46,12 @@ export function serverProvider(info: CaptureInfo, batch: number): Provider {
     pools: ["max", "mean"],
     picture: info.image ? imagePath(id, batch) : null,
     async health(arrived, signal) {
-      for (const site of info.sites) arrived(await getSiteHealth(id, site.index, signal));
+      if (info.tokens > AT_ONCE) {
+        // A long one takes seconds: layer by layer, as they come.
+        for (const site of info.sites) arrived(await getSiteHealth(id, site.index, signal));
+        return;
+      }
+      for (const row of rowsOf(await getHealth(id, signal))) arrived(row);
     },
     kinds: (signal) => getKinds(id, signal),
     source: once(({ site, head }, pool) => {
@@ -62,6 +69,14 @@ export function serverProvider(info: CaptureInfo, batch: number): Provider {
     },
     reportPath: reportPath(id, batch),
   };
+}
+
+/** A table of all sites as one row for each. */
+export function rowsOf({ figures, verdicts }: HealthTable): SiteHealth[] {
+  return verdicts.map((words, site) => {
+    const row = Object.entries(figures).map(([name, table]) => [name, table[site] ?? []]);
+    return { site, figures: Object.fromEntries(row) as SiteHealth["figures"], verdicts: words };
+  });
 }
 
 /** The same source for the same head: a view that is given another one starts from nothing. */

@@ -6,7 +6,7 @@ import type { CellData, HealthTable, Real } from "$lib/api";
 import { cell as cellOf, trace, type Trace } from "$lib/attention";
 import type { Source } from "$lib/source";
 import type { CaptureInfo, Kinds, LinesData, StripData } from "../explore/api";
-import { once, siteOf, tokensOf, type HeadAt, type Provider } from "../explore/provider";
+import { once, rowsOf, siteOf, tokensOf, type HeadAt, type Provider } from "../explore/provider";
 
 export interface Packed {
   readonly dtype: "u1" | "u2" | "f2" | "f4";
@@ -232,11 +232,7 @@ export function bundleProvider(bundle: Bundle): Provider {
     pools: ["max"],
     picture: bundle.capture.picture,
     async health(arrived) {
-      const { figures, verdicts } = bundle.health;
-      info.sites.forEach((_, site) => {
-        const row = Object.fromEntries(Object.entries(figures).map(([name, table]) => [name, table[site]!]));
-        arrived({ site, figures: row as never, verdicts: verdicts[site]! });
-      });
+      for (const row of rowsOf(bundle.health)) arrived(row);
     },
     kinds: async () => bundle.kinds,
     source: once((at) => {
