@@ -213,8 +213,10 @@ def _axis(
                 Label(left - 7, top + (n + 0.5) * cell, text, look.ink, size, "end")
                 for n, text in enumerate(texts)
             ]
+        upright = all(len(text) == 1 for text in texts)  # characters need no turning
+        anchor, angle = ("middle", 0.0) if upright else ("start", _slant(cell))
         return [
-            Label(left + (n + 0.5) * cell, top - 8, text, look.ink, size, "start", _slant(cell))
+            Label(left + (n + 0.5) * cell, top - 8, text, look.ink, size, anchor, angle)
             for n, text in enumerate(texts)
         ]
     start, stop = span
