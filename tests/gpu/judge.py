@@ -7,6 +7,7 @@ gradients), plus the rounding floor of tests/cases.py.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,7 @@ LARGE = [
          mask=ll.Causal(), sinks=True),
 ]  # fmt: skip
 ALL = [*CASES, *LARGE]
+WIDE = [*CASES, *(replace(case, name=f"{case.name}-64", d=64, dv=64) for case in CASES)]
 
 
 def calls(case: Case, dtype: str, device: str = "cuda") -> tuple[Call, Call]:
@@ -144,13 +146,10 @@ def judge_state(state: State, call: Call, exact: Call, dtype: str, health: bool)
         assert_close(figure, getattr(truth, name), getattr(rows, name), EPS["float32"], name)
 
 
-def plain_gradients(call: Call, exact: Call, grad: Any, dtype: torch.dtype) -> Gradients:
-    """autograd through the plain formula in one precision."""
+def plain_gradients(call: Call, exact: Call, grad: Any) -> Gradients:
+    """autograd through the plain formula, every step in the call's own precision."""
     names = [n for n in ("query", "key", "value", "bias", "sinks") if getattr(call, n) is not None]
     leaves = {n: getattr(call, n).detach().clone().requires_grad_() for n in names}
-    from dataclasses import replace
-
-    live = replace(call, **leaves)
     q, k, v = leaves["query"], leaves["key"], leaves["value"]
     k, v = (x.repeat_interleave(call.group, dim=1) for x in (k, v))
     s = (q @ k.transpose(-1, -2)) * call.scale
@@ -167,5 +166,4 @@ def plain_gradients(call: Call, exact: Call, grad: Any, dtype: torch.dtype) -> G
         weights = torch.softmax(s, -1)
     weights = torch.where(allowed, weights, 0.0)
     (weights @ v).backward(grad)
-    del live, dtype
     return Gradients(**{n: leaves[n].grad for n in names})

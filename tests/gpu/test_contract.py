@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -175,9 +176,11 @@ def test_no_synchronisation(engine: str) -> None:
     call = prepare(q, k, v, mask=ll.Causal())
     module = find(engine).module
     state = module.forward(call, health=True)
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        with warnings.catch_warnings(action="ignore"):  # torch says that the mode is a prototype
+            torch.cuda.set_sync_debug_mode("error")
         module.forward(call, health=True)
         module.backward(call, state, torch.randn_like(state.output))
     finally:
-        torch.cuda.set_sync_debug_mode("default")
+        with warnings.catch_warnings(action="ignore"):
+            torch.cuda.set_sync_debug_mode("default")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from limelight.engines import find
-from tests.cases import CASES, Case
-from tests.gpu.judge import ALL, LARGE, calls, judge_state
-
-WIDE = [replace(case, d=64, dv=64) for case in CASES]
+from tests.cases import Case
+from tests.gpu.judge import ALL, LARGE, WIDE, calls, judge_state
 
 
 @pytest.mark.parametrize("engine", ["triton"])

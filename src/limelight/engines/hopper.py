@@ -35,9 +35,11 @@ def missing() -> str | None:
 
 
 def cannot(call: Call) -> str | None:
-    for name, size in (("queries and keys", call.head_size), ("values", call.value_size)):
-        if size % 8 or not 0 < size <= LARGEST:
-            return f"it takes head sizes that are multiples of 8 up to {LARGEST}, and {name} have {size}"
+    size = max(call.head_size, call.value_size)
+    if size > LARGEST:
+        return f"it takes head sizes up to {LARGEST}, and this one is {size}"
+    if call.value_size == 0:
+        return "it needs values, and the call has none"
     if not 1e-30 < call.scale < 1e30:
         return f"it takes a positive scale, and this one is {call.scale:g}"
     return None
@@ -91,13 +93,17 @@ def forward(call: Call, *, health: bool) -> State:
     if done is not None:
         return done
     if call.queries * call.group <= PACKED_ROWS and call.keys > 128:
-        return portable.decode(call, health)
-    return tiles(call, health)
+        return portable.forward(call, health)
+    wide = portable.fitted(call)
+    state = tiles(wide, health)
+    if wide is call:
+        return state
+    output = state.output[..., : call.value_size].contiguous()
+    return State(output, state.logsumexp, state.max_logit, state.entropy)
 
 
 def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | None = None) -> State:
     """The pass over tiles of rows: the Gluon kernel, and with care what that one flagged."""
-    import torch
     from triton.experimental.gluon import language as gl
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
@@ -115,8 +121,7 @@ def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | Non
     mode, table, table_strides, listed = 0, None, (0, 0), None
     if mask.dense is not None or mask.slots > 1:
         mode = 2
-        where, band, slots = launch.where_of(call)
-        table, listed = plan.lists(call, mask, where, rows, tile.keys)
+        table, listed = plan.lists(call, mask, launch.where_of(call)[0], rows, tile.keys)
     elif mask.slots == 1:
         mode, table = 1, plan.ranges(call, mask, rows)
     if table is not None:
@@ -137,7 +142,7 @@ def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | Non
     total = batch * heads * count
     flags, counter = scratch(device, batch * heads * -(-nq // 64))
     bias_strides = (0, 0, 0, 0) if call.bias is None else broadcast_strides(call.bias, 4)
-    hopper_forward.forward_kernel[(min(total, portable.processors(device)),)](
+    arguments = (
         TensorDescriptor.from_tensor(aligned(call.query), [1, 1, 64, d], layout),
         TensorDescriptor.from_tensor(aligned(call.key), [1, 1, tile.keys, d], layout),
         TensorDescriptor.from_tensor(aligned(call.value), [1, 1, tile.keys, dv], layout),
@@ -147,14 +152,18 @@ def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | Non
         call.scale, c, max(-FILL / c, -1e38), call.softcap or 1.0, call.sinks, mask.low, mask.high,
         table, *table_strides, listed, 0 if listed is None else listed.shape[-1],
         mask.spans, *mask.spans_strides, mask.dense, *mask.dense_strides, call.bias, *bias_strides,
-        config, num_warps=4, maxnreg=tile.registers,
+    )  # fmt: skip
+    grid = (min(total, portable.processors(device)), 1, 1)
+    launch.start(
+        hopper_forward.forward_kernel, grid, arguments, (config,), num_warps=4,
+        maxnreg=tile.registers,
     )  # fmt: skip
     portable.again(call, state, flags, health)
     return state
 
 
 def aligned(tensor: Any) -> Any:
-    """The tensor as it is where TMA can read it (16-byte strides, last axis contiguous), or a copy."""
+    """The tensor where TMA can read it (16-byte strides, last axis contiguous), or a copy."""
     strides = tensor.stride()
     fits = strides[3] == 1 and tensor.data_ptr() % 16 == 0
     for axis in range(3):
@@ -202,7 +211,10 @@ def fused_backward(call: Call) -> bool | None:
         return None
     if call.bias is not None or call.softcap is not None or call.sinks is not None:
         return None
-    if max(call.head_size, call.value_size) > 128 or call.head_size != call.value_size:
+    size = call.head_size
+    if size != call.value_size or size not in (64, 80, 96, 112, 128):
+        return None
+    if min(call.queries, call.keys) < 64:
         return None
     allowed = call.allowed
     if allowed.everything:
@@ -237,6 +249,5 @@ def backward(call: Call, state: State, grad_output: Any) -> Gradients:
         grad_key = grad_key.view(shape).sum(2)
         grad_value = grad_value.view(shape).sum(2)
     if causal:
-        delta = portable.delta_of(call, state, grad_output)
-        portable.query_again(call, state, grad_output, delta, grad_query)
+        portable.query_again(call, state, grad_output, grad_query)
     return Gradients(query=grad_query, key=grad_key, value=grad_value)

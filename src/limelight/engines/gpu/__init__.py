@@ -1,1 +1,1 @@
-"""Kernels of the GPU engines, one idea a file; `triton.py` and `hopper.py` beside this launch them."""
+"""Kernels of the GPU engines, one idea a file; `triton.py` and `hopper.py` launch them."""

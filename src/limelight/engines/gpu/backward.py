@@ -10,6 +10,7 @@ With the weights p = e^(s - logsumexp) recomputed tile by tile and delta = Σ gr
 """
 
 # mypy: ignore-errors
+# ruff: noqa: RUF059 (kernel code: l is Σp, results are unpacked whole)
 import triton
 import triton.language as tl
 
@@ -29,7 +30,7 @@ from limelight.engines.gpu.cells import (
 
 @triton.jit
 def delta_kernel(output, grad, delta, sizes, BM: tl.constexpr, DV: tl.constexpr):
-    """delta [B, Hq, Nq] = Σ grad_output·output over the value's axis. Grid: (tiles, batch × heads)."""
+    """delta [B, Hq, Nq] = Σ grad_output·output of each row. Grid: (tiles, batch × heads)."""
     flat = tl.program_id(1)
     b = flat // sizes.heads
     head = flat - b * sizes.heads
@@ -45,7 +46,7 @@ def slopes(
     form, where, b, head, rows, cols, exists, there, queries, keys, values, grads, lse, delta,
     BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """Of a tile: which cells are allowed, the weights, ds, and ds by the dot products over scale."""
+    """Of a tile: the allowed cells, the weights, ds, and ds by the scaled dot products."""
     inside = exists[:, None] & there[None, :]
     ok = allowed(where, b, head, rows, cols, inside, BAND, SPANS)
     dots = tl.dot(queries, tl.trans(keys), input_precision=EXACT)
@@ -59,14 +60,14 @@ def slopes(
 
 @triton.jit
 def query_kernel(
-    q, k, v, grad, lse_ptr, delta_ptr, where, form, grad_q, sizes,
+    q, k, v, output, grad, lse_ptr, delta_ptr, where, form, grad_q, sizes,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
     """grad_query, a tile of rows a program. Grid: (tiles, batch × query heads).
 
-    With AGAIN only the tiles of grad_q that hold an infinity or NaN are computed: a fused backward
-    lets a masked NaN through, this does not.
+    With AGAIN only the tiles of grad_q that hold an infinity or NaN are computed, and delta with
+    them: a fused backward lets a masked NaN through, this does not.
     """
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
     flat = tl.program_id(1)
@@ -86,7 +87,11 @@ def query_kernel(
         grads = load_rows(grad, b, head, rows, exists, sizes.dv, DV)
         at = tl.cast(flat, tl.int64) * sizes.nq + rows
         lse = tl.load(lse_ptr + at, mask=exists, other=0.0)
-        delta = tl.load(delta_ptr + at, mask=exists, other=0.0)
+        if AGAIN:
+            o = load_rows(output, b, head, rows, exists, sizes.dv, DV).to(tl.float32)
+            delta = tl.sum(o * grads.to(tl.float32), 1)
+        else:
+            delta = tl.load(delta_ptr + at, mask=exists, other=0.0)
         acc = tl.zeros([BM, D], tl.float32)
         for start in range(low // BN * BN, high, BN):
             cols = start + tl.arange(0, BN)
@@ -153,7 +158,7 @@ def bias_kernel(
     BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr,
     ALL_ROWS: tl.constexpr, ALL_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """grad_bias [B|1, H|1, Nq|1, Nk|1] in float32, a tile a program, summed over what it stands for.
+    """grad_bias [B|1, H|1, Nq|1, Nk|1] in float32, a tile a program, summed over what it serves.
 
     batches and heads are how many of each one element of the bias serves. Grid: (tiles of rows,
     tiles of columns, bias batch × bias heads); one tile along an axis that the bias broadcasts.

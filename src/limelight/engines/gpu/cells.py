@@ -18,7 +18,7 @@ NOTHING = tl.constexpr(float("-inf"))
 
 
 class Array(NamedTuple):
-    """A tensor [batch, heads, length, size] by its strides; an axis that broadcasts has stride 0."""
+    """A tensor [batch, heads, length, size], by its strides."""
 
     ptr: Any
     sb: Any
@@ -105,7 +105,7 @@ def allowed(where, b, heads, rows, cols, inside, BAND: tl.constexpr, SPANS: tl.c
         )
         exists = tl.max(inside.to(tl.int32), 1) > 0
         within = inside & (cols < 0)[None, :]
-        for r in range(SPANS):
+        for r in tl.static_range(SPANS):
             first = tl.load(where.spans + at + 2 * r, mask=exists, other=0)
             last = tl.load(where.spans + at + 2 * r + 1, mask=exists, other=0)
             within = within | ((cols[None, :] >= first[:, None]) & (cols[None, :] < last[:, None]))
@@ -133,7 +133,7 @@ def reach(where, b, heads, rows, exists, first, last, nk, BAND: tl.constexpr, SP
         )
         lowest = tl.full([rows.shape[0]], 2147483647, tl.int32)
         highest = tl.zeros([rows.shape[0]], tl.int32)
-        for r in range(SPANS):
+        for r in tl.static_range(SPANS):
             start = tl.load(where.spans + at + 2 * r, mask=exists, other=0)
             stop = tl.load(where.spans + at + 2 * r + 1, mask=exists, other=0)
             some = stop > start

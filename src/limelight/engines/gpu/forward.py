@@ -8,6 +8,7 @@
 """
 
 # mypy: ignore-errors
+# ruff: noqa: E741, RUF059, SIM102 (kernel code: l is Σp, results are unpacked whole)
 from typing import Any, NamedTuple
 
 import triton
@@ -211,7 +212,8 @@ def again_kernel(
                 if SINKS:
                     sink = tl.load(sinks + heads).to(tl.float32)
                 finish(
-                    output, stats, sizes, sink, b, heads, rows, exists, acc, m, l, e, DV, HEALTH, SINKS
+                    output, stats, sizes, sink, b, heads, rows, exists, acc, m, l, e, DV, HEALTH,
+                    SINKS,
                 )
 
 

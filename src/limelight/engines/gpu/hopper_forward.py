@@ -7,22 +7,26 @@ Map of the kernel
     _plan            which key blocks a tile needs: partial ones first, then full ones
     _finish          normalise, add the sink, store
 
-A tile is 64 rows for each consumer. For block i a consumer issues Q·K(i), then P(i-1)·V(i-1), both
-asynchronous, waits for the first and computes the softmax of i while the second runs. P's
-registers are written only after its P·V has ended (Triton issue 9433), and each consumer is its
-own partition of one warpgroup (issue 11047).
+A tile is 64 rows for each consumer. With OVERLAP, for block i a consumer issues Q·K(i), then
+P(i-1)·V(i-1), both asynchronous, waits for the first and computes the softmax of i while the second
+runs. P's registers are written only after its P·V has ended (Triton issue 9433), and each consumer
+is its own partition of one warpgroup (issue 11047).
 
 The softmax works in base 2 with c = scale·log2(e): y = c·s - m as one FMA, p = 2^y, l = Σp and,
 for the entropy, e = Σp·y. The FMA needs |m| < 2^20 to be exact to rounding; a tile with larger
 logits, or with an infinity or NaN in its result (which a masked value may have caused), raises its
 flag and the careful kernel in `forward.py` computes it again.
 
-Rescaling is lazy: the reference m of a row moves only when some row of its warp would otherwise
-exceed 2^8, so O is left alone in nearly all blocks; l, e and O are all relative to the same m, so
-the result does not change.
+Programs are persistent. The producer takes tiles from a counter, heaviest first, and hands each
+tile's place and plan to the consumers, which spares them the divisions; the last program to end
+sets the counters back. Blocks that are only partly allowed come first; the long loop has no mask.
+
+Two ways to order a consumer's work are kept (OVERLAP): the mix of a block beside the softmax of
+the next, or one after the other, which holds fewer registers and is ahead where masks are.
 """
 
 # mypy: ignore-errors
+# ruff: noqa: E741, RUF059, SIM102, B007 (kernel code: l is Σp, results are unpacked whole)
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -39,7 +43,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 LOG2E = gl.constexpr(1.4426950408889634)
 LN2 = gl.constexpr(0.6931471805599453)
-LIMIT = gl.constexpr(1048576.0)  # |c·m| beyond which the fused multiply-subtract is not exact enough
+LIMIT = gl.constexpr(1048576.0)  # |c·m| beyond which c·s - m as one FMA is not exact enough
 
 
 @dataclass(frozen=True)
@@ -154,32 +158,31 @@ def _plan(p, C: gl.constexpr, b, h, tile):
         npart = gl.load(p.plan_ptr + slot * 2)
         total = gl.load(p.plan_ptr + slot * 2 + 1)
         return npart, npart, total, 0, 0, 0
+    r0 = tile * C.BM
+    r1 = gl.minimum(r0 + C.BM, p.nq)
+    if C.MODE == 1:
+        slot = (b * p.plan_sb + h * p.plan_sh + tile).to(gl.int64) * 4
+        any_lo = gl.load(p.plan_ptr + slot)
+        any_hi = gl.load(p.plan_ptr + slot + 1)
+        all_lo = gl.load(p.plan_ptr + slot + 2)
+        all_hi = gl.load(p.plan_ptr + slot + 3)
+    elif C.BAND:
+        any_lo = gl.maximum(r0 + p.low, 0)
+        any_hi = gl.minimum(r1 + p.high, p.nk)
+        all_lo = gl.maximum(r1 - 1 + p.low, 0)
+        all_hi = gl.minimum(r0 + p.high + 1, p.nk)
     else:
-        r0 = tile * C.BM
-        r1 = gl.minimum(r0 + C.BM, p.nq)
-        if C.MODE == 1:
-            slot = (b * p.plan_sb + h * p.plan_sh + tile).to(gl.int64) * 4
-            any_lo = gl.load(p.plan_ptr + slot)
-            any_hi = gl.load(p.plan_ptr + slot + 1)
-            all_lo = gl.load(p.plan_ptr + slot + 2)
-            all_hi = gl.load(p.plan_ptr + slot + 3)
-        elif C.BAND:
-            any_lo = gl.maximum(r0 + p.low, 0)
-            any_hi = gl.minimum(r1 + p.high, p.nk)
-            all_lo = gl.maximum(r1 - 1 + p.low, 0)
-            all_hi = gl.minimum(r0 + p.high + 1, p.nk)
-        else:
-            any_lo = 0
-            any_hi = p.nk
-            all_lo = 0
-            all_hi = p.nk
-        lo = gl.minimum(any_lo, p.nk) // C.BN
-        hi = gl.maximum((gl.maximum(any_hi, 0) + C.BN - 1) // C.BN, lo)
-        hi = gl.where(any_hi > any_lo, hi, lo)
-        flo = gl.minimum(gl.maximum((all_lo + C.BN - 1) // C.BN, lo), hi)
-        fhi = gl.minimum(gl.maximum(gl.maximum(all_hi, 0) // C.BN, flo), hi)
-        right = hi - fhi
-        return right, right + flo - lo, hi - lo, hi, flo, fhi
+        any_lo = 0
+        any_hi = p.nk
+        all_lo = 0
+        all_hi = p.nk
+    lo = gl.minimum(any_lo, p.nk) // C.BN
+    hi = gl.maximum((gl.maximum(any_hi, 0) + C.BN - 1) // C.BN, lo)
+    hi = gl.where(any_hi > any_lo, hi, lo)
+    flo = gl.minimum(gl.maximum((all_lo + C.BN - 1) // C.BN, lo), hi)
+    fhi = gl.minimum(gl.maximum(gl.maximum(all_hi, 0) // C.BN, flo), hi)
+    right = hi - fhi
+    return right, right + flo - lo, hi - lo, hi, flo, fhi
 
 
 @gluon.jit
@@ -188,9 +191,8 @@ def _block(p, C: gl.constexpr, b, h, tile, i, right, npart, hi, flo, fhi):
     if C.MODE == 2:
         slot = (b * p.plan_sb + h * p.plan_sh + tile).to(gl.int64)
         return gl.load(p.list_ptr + slot * p.list_width + i)
-    else:
-        partial = gl.where(i < right, hi - 1 - i, flo - 1 - (i - right))
-        return gl.where(i < npart, partial, fhi - 1 - (i - npart))
+    partial = gl.where(i < right, hi - 1 - i, flo - 1 - (i - right))
+    return gl.where(i < npart, partial, fhi - 1 - (i - npart))
 
 
 @gluon.jit
@@ -282,7 +284,7 @@ def _producer(p, C: gl.constexpr, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs
 
 @gluon.constexpr_function
 def _keep_asm(count, compare):
-    """PTX that keeps a thread's `count` accumulators of a [64, 2·count] tile on one side of a column.
+    """PTX that keeps a thread's `count` logits of a [64, 2·count] tile on one side of a column.
 
     Register r of lane t holds column 8·(r/4) + 2·(t mod 4) + (r mod 2), of the first row where
     (r/2) mod 2 is 0 and of the second where it is 1. Operands: results, logits, bounds, fill. The
@@ -341,7 +343,8 @@ def _mask(p, C: gl.constexpr, s, b, h, rows, start, lane):
             s = gl.where(inside, s, p.fill)
     if C.DENSE:
         base = p.dense_ptr + b.to(gl.int64) * p.dense_sb + h.to(gl.int64) * p.dense_sh
-        at = base + (rows.to(gl.int64) * p.dense_sq)[:, None] + (cols.to(gl.int64) * p.dense_sk)[None, :]
+        at = base + (rows.to(gl.int64) * p.dense_sq)[:, None]
+        at = at + (cols.to(gl.int64) * p.dense_sk)[None, :]
         inside = (rows < p.nq)[:, None] & (cols < p.nk)[None, :]
         s = gl.where(gl.load(at, mask=inside, other=0) != 0, s, p.fill)
     return s
@@ -356,7 +359,8 @@ def _logits(p, C: gl.constexpr, s, b, h, rows, start, lane, MASKED: gl.constexpr
         s = s * p.scale
     if C.BIAS:
         base = p.bias_ptr + b.to(gl.int64) * p.bias_sb + h.to(gl.int64) * p.bias_sh
-        at = base + (rows.to(gl.int64) * p.bias_sq)[:, None] + (cols.to(gl.int64) * p.bias_sk)[None, :]
+        at = base + (rows.to(gl.int64) * p.bias_sq)[:, None]
+        at = at + (cols.to(gl.int64) * p.bias_sk)[None, :]
         inside = (rows < p.nq)[:, None] & (cols < p.nk)[None, :]
         x = gl.load(at, mask=inside, other=0.0).to(gl.float32)
         s = gl.where(x == float("-inf"), p.fill, s + x)
@@ -380,14 +384,13 @@ def _softmax(p, C: gl.constexpr, s, m, l, e, FIRST: gl.constexpr):
         if C.HEALTH:
             e = gl.sum(w * y, 1)
         return w, l, new, gl.sum(w, 1), e
-    else:
-        delta = m * p.c - top
-        if C.MASKED:
-            delta = gl.where(l > 0.0, delta, 0.0)
-        alpha = _exp2(delta)
-        if C.HEALTH:
-            e = alpha * (e + delta * l) + gl.sum(w * y, 1)
-        return w, alpha, new, l * alpha + gl.sum(w, 1), e
+    delta = m * p.c - top
+    if C.MASKED:
+        delta = gl.where(l > 0.0, delta, 0.0)
+    alpha = _exp2(delta)
+    if C.HEALTH:
+        e = alpha * (e + delta * l) + gl.sum(w * y, 1)
+    return w, alpha, new, l * alpha + gl.sum(w, 1), e
 
 
 @gluon.jit
@@ -516,7 +519,9 @@ def _step_in_turn(
 
 
 @gluon.jit
-def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars):
+def _consumer(
+    p, C: gl.constexpr, W: gl.constexpr, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars
+):
     q_ready, q_empty, k_ready, k_empty, v_ready, v_empty, t_ready, t_empty = bars
     SL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, C.BN, 16])
     OL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, C.DV, 16])
@@ -677,10 +682,11 @@ def _finish(
     return factor
 
 
-UNSPECIALISED = (
-    "heads group nq nk tiles heads_total section total low high plan_sb plan_sh list_width "
-    "spans_sb spans_sh spans_sq dense_sb dense_sh dense_sq dense_sk bias_sb bias_sh bias_sq bias_sk"
-).split()
+UNSPECIALISED = [
+    "heads", "group", "nq", "nk", "tiles", "heads_total", "section", "total", "low", "high",
+    "plan_sb", "plan_sh", "list_width", "spans_sb", "spans_sh", "spans_sq", "dense_sb",
+    "dense_sh", "dense_sq", "dense_sk", "bias_sb", "bias_sh", "bias_sq", "bias_sk",
+]  # fmt: skip
 
 
 @gluon.jit(do_not_specialize=UNSPECIALISED)

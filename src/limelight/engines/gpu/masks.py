@@ -38,7 +38,7 @@ class MaskArguments:
 
 
 def remember(owner: Any, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """What `make` gives, kept as long as it is among the last used; `owner` is kept alive with it."""
+    """What `make` gives, kept while it is among the last used; `owner` lives as long."""
     full = (id(owner), *key)
     if full in _kept:
         _kept.move_to_end(full)

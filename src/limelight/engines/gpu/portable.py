@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -51,12 +51,51 @@ def backward_blocks_for(call: Call) -> Blocks:
     return Blocks(32, 32, 4, 1) if size <= 256 else Blocks(16, 16, 4, 1)
 
 
+def fitting(size: int) -> int:
+    """The head size that the kernels are given: a multiple of 16, at least 64.
+
+    On an H200 (Triton 3.6) rows of 17 and 11 numbers came out wrong and aligned ones did not, so
+    odd sizes are padded with zeros in a copy: O(n) memory, and only for them.
+    """
+    return size if launch.INTERPRETED else max(64, -(-size // 16) * 16)
+
+
+def pad(tensor: torch.Tensor, size: int) -> torch.Tensor:
+    if tensor.shape[-1] == size:
+        return tensor
+    return torch.nn.functional.pad(tensor, (0, size - tensor.shape[-1]))
+
+
+def fitted(call: Call) -> Call:
+    """The call with head sizes that fit; zeros change no dot product and give zeros as output."""
+    d, dv = fitting(call.head_size), fitting(call.value_size)
+    if (d, dv) == (call.head_size, call.value_size):
+        return call
+    return replace(
+        call, query=pad(call.query, d), key=pad(call.key, d), value=pad(call.value, dv)
+    )
+
+
+def widths(call: Call) -> tuple[int, int]:
+    """Head sizes as the kernels pad them."""
+    return launch.power_of_two(call.head_size), launch.power_of_two(call.value_size)
+
+
 def inputs(call: Call) -> tuple[Any, Any, Any]:
     return launch.plain(call.query), launch.plain(call.key), launch.plain(call.value)
 
 
 def forward(call: Call, health: bool) -> State:
-    """Attention by one program a tile of rows."""
+    """Attention by one program a tile of rows, or split over the keys for few rows."""
+    wide = fitted(call)
+    state = _forward(wide, health)
+    if wide is call:
+        return state
+    output = state.output[..., : call.value_size].contiguous()
+    return State(output, state.logsumexp, state.max_logit, state.entropy)
+
+
+def _forward(call: Call, health: bool) -> State:
     from limelight.engines.gpu import forward as kernels
 
     tile = blocks_for(call)
@@ -65,11 +104,12 @@ def forward(call: Call, health: bool) -> State:
     state = launch.empty_state(call, health)
     where, band, spans = launch.where_of(call)
     grid = (-(-call.queries // tile.rows), call.batch * call.query_heads, 1)
-    kernels.forward_kernel[grid](
-        *inputs(call), where, launch.form_of(call), call.sinks, *launch.result_of(state),
-        launch.sizes_of(call), call.keys, tile.rows, tile.keys,
-        launch.power_of_two(call.head_size), launch.power_of_two(call.value_size), False, health,
-        band, spans, call.sinks is not None, launch.precision_of(call),
+    launch.start(
+        kernels.forward_kernel, grid,
+        (*inputs(call), where, launch.form_of(call), call.sinks, *launch.result_of(state),
+         launch.sizes_of(call), call.keys),
+        (tile.rows, tile.keys, *widths(call), False, health, band, spans, call.sinks is not None,
+         launch.precision_of(call)),
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return state
@@ -96,13 +136,13 @@ def decode(call: Call, health: bool, step: int | None = None, waves: int = 4, wa
     state = launch.empty_state(call, health)
     partial = launch.empty_state(call, health, parts) if parts > 1 else state
     where, band, spans = launch.where_of(call)
-    sizes = launch.sizes_of(call)
-    kernels.forward_kernel[(1, heads, parts)](
-        *inputs(call), where, launch.form_of(call), call.sinks, *launch.result_of(partial), sizes,
-        keys, height, step, launch.power_of_two(call.head_size),
-        launch.power_of_two(call.value_size), True, health, band, spans,
-        call.sinks is not None and parts == 1, launch.precision_of(call),
-        num_warps=warps, num_stages=1 if launch.INTERPRETED else stages,
+    launch.start(
+        kernels.forward_kernel, (1, heads, parts),
+        (*inputs(call), where, launch.form_of(call), call.sinks, *launch.result_of(partial),
+         launch.sizes_of(call), keys),
+        (height, step, *widths(call), True, health, band, spans,
+         call.sinks is not None and parts == 1, launch.precision_of(call)),
+        num_warps=warps, num_stages=stages,
     )  # fmt: skip
     if parts > 1:
         merge(call, partial, state, parts, health)
@@ -114,10 +154,11 @@ def merge(call: Call, partial: State, state: State, parts: int, health: bool) ->
     from limelight.engines.gpu import forward as kernels
 
     height = min(16, launch.power_of_two(call.queries, least=1))
-    grid = (-(-call.queries // height), call.batch * call.query_heads)
-    kernels.merge_kernel[grid](
-        *launch.result_of(partial), call.sinks, *launch.result_of(state), launch.sizes_of(call),
-        parts, height, launch.power_of_two(call.value_size), health, call.sinks is not None,
+    launch.start(
+        kernels.merge_kernel, (-(-call.queries // height), call.batch * call.query_heads, 1),
+        (*launch.result_of(partial), call.sinks, *launch.result_of(state), launch.sizes_of(call),
+         parts),
+        (height, launch.power_of_two(call.value_size), health, call.sinks is not None),
         num_warps=1 if height == 1 else 4,
     )  # fmt: skip
 
@@ -129,11 +170,13 @@ def again(call: Call, state: State, flags: torch.Tensor, health: bool) -> None:
     where, band, spans = launch.where_of(call)
     size = launch.power_of_two(max(call.head_size, call.value_size))
     flags_each = 64
-    kernels.again_kernel[(-(-flags.numel() // flags_each),)](
-        flags, flags.numel(), *inputs(call), where, launch.form_of(call), call.sinks,
-        *launch.result_of(state), launch.sizes_of(call), flags_each, 64, 32 if size > 128 else 64,
-        launch.power_of_two(call.head_size), launch.power_of_two(call.value_size), health, band,
-        spans, call.sinks is not None, launch.precision_of(call), num_warps=4, num_stages=1,
+    launch.start(
+        kernels.again_kernel, (-(-flags.numel() // flags_each), 1, 1),
+        (flags, flags.numel(), *inputs(call), where, launch.form_of(call), call.sinks,
+         *launch.result_of(state), launch.sizes_of(call)),
+        (flags_each, 64, 32 if size > 128 else 64, *widths(call), health, band, spans,
+         call.sinks is not None, launch.precision_of(call)),
+        num_warps=4, num_stages=1,
     )  # fmt: skip
 
 
@@ -151,7 +194,7 @@ def delta_of(call: Call, state: State, grad_output: torch.Tensor) -> torch.Tenso
 
 
 def sinks_gradient(call: Call, state: State, delta: torch.Tensor) -> torch.Tensor | None:
-    """-Σ p(sink)·delta over batch and rows: the sink's weight takes from all, and gives no value."""
+    """-Σ p(sink)·delta over batch and rows: the sink takes weight and gives no value."""
     if call.sinks is None:
         return None
     weight = (call.sinks.float()[None, :, None] - state.logsumexp).exp()
@@ -160,29 +203,49 @@ def sinks_gradient(call: Call, state: State, delta: torch.Tensor) -> torch.Tenso
     return gradient
 
 
-def query_again(call: Call, state: State, grad_output: torch.Tensor, delta: torch.Tensor,
-                grad_query: torch.Tensor) -> None:  # fmt: skip
+def query_again(
+    call: Call, state: State, grad_output: torch.Tensor, grad_query: torch.Tensor
+) -> None:
     """Compute with care the tiles of grad_query that hold an infinity or NaN."""
-    _query(call, state, grad_output, delta, grad_query, again=True)
+    _query(call, state, grad_output, state.logsumexp, grad_query, again=True)
 
 
-def _query(call: Call, state: State, grad_output: torch.Tensor, delta: torch.Tensor,
-           grad_query: torch.Tensor, again: bool) -> None:  # fmt: skip
+def _query(
+    call: Call, state: State, grad_output: torch.Tensor, delta: torch.Tensor,
+    grad_query: torch.Tensor, again: bool,
+) -> None:  # fmt: skip
     from limelight.engines.gpu import backward as kernels
 
     tile = backward_blocks_for(call)
     where, band, spans = launch.where_of(call)
-    kernels.query_kernel[(-(-call.queries // tile.rows), call.batch * call.query_heads)](
-        *inputs(call), launch.plain(grad_output), state.logsumexp, delta, where,
-        launch.form_of(call), launch.plain(grad_query), launch.sizes_of(call), tile.rows,
-        tile.keys, launch.power_of_two(call.head_size), launch.power_of_two(call.value_size),
-        band, spans, launch.precision_of(call), again, num_warps=tile.warps,
-        num_stages=1 if again else tile.stages,
+    launch.start(
+        kernels.query_kernel,
+        (-(-call.queries // tile.rows), call.batch * call.query_heads, 1),
+        (*inputs(call), launch.plain(state.output), launch.plain(grad_output), state.logsumexp,
+         delta, where, launch.form_of(call), launch.plain(grad_query), launch.sizes_of(call)),
+        (tile.rows, tile.keys, *widths(call), band, spans, launch.precision_of(call), again),
+        num_warps=tile.warps, num_stages=1 if again else tile.stages,
     )  # fmt: skip
 
 
 def backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
     """All gradients, each summed in a fixed order."""
+    wide = fitted(call)
+    if wide is call:
+        return _backward(call, state, grad_output)
+    size = wide.value_size
+    padded = State(pad(state.output, size), state.logsumexp)
+    grads = _backward(wide, padded, pad(grad_output, size))
+    return Gradients(
+        query=grads.query[..., : call.head_size].contiguous(),
+        key=grads.key[..., : call.head_size].contiguous(),
+        value=grads.value[..., : call.value_size].contiguous(),
+        bias=grads.bias,
+        sinks=grads.sinks,
+    )
+
+
+def _backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
     from limelight.engines.gpu import backward as kernels
 
     device = call.query.device
@@ -214,8 +277,9 @@ def backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
         if grad_bias is not None:
             b, h, nq, nk = grad_bias.shape
             all_rows, all_columns = nq < call.queries, nk < call.keys
-            grid = (1 if all_rows else -(-nq // tile.rows), 1 if all_columns else -(-nk // tile.keys),
-                    b * h)  # fmt: skip
+            down = 1 if all_rows else -(-nq // tile.rows)
+            across = 1 if all_columns else -(-nk // tile.keys)
+            grid = (down, across, b * h)
             kernels.bias_kernel[grid](
                 *shared, launch.plain(grad_bias), launch.sizes_of(call), call.batch // b,
                 call.query_heads // h, *sizes, all_rows, all_columns, **options,
@@ -239,6 +303,7 @@ def pool(
     """
     from limelight.engines.gpu import pool as kernels
 
+    call = fitted(call)
     device = call.query.device
     row_edges = torch.as_tensor(row_edges, dtype=torch.int32, device=device)
     column_edges = torch.as_tensor(column_edges, dtype=torch.int32, device=device)
@@ -263,6 +328,7 @@ def received(call: Call, logsumexp: torch.Tensor) -> torch.Tensor:
     """What each key receives, Σ of its weights over all queries: float32 [B, Hq, Nk]."""
     from limelight.engines.gpu import pool as kernels
 
+    call = fitted(call)
     shape = (call.batch, call.query_heads, call.keys)
     sums = torch.zeros(shape, dtype=torch.float32, device=call.query.device)
     if sums.numel() == 0 or call.queries == 0:

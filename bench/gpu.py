@@ -1,0 +1,324 @@
+"""GPU attention against torch's: TFLOP/s and ratios, the machine's limits first.
+
+    PYTHONPATH=src python bench/gpu.py                 everything, some minutes
+    PYTHONPATH=src python bench/gpu.py --only forward  one part: limits, forward, shapes, backward,
+                                                       decode, eager, small, picture
+    PYTHONPATH=src python bench/gpu.py --write bench/results/h200.md
+
+All contenders of a row are measured in turn, several rounds, and the median is taken, so that the
+clock's drift under load falls on all of them. FLOPs are those of the two products that the mask
+leaves (four times the allowed cells times the head size); the backward pass counts 2.5 times that.
+`health` is output, logsumexp, maximum logit and entropy; `output` is output and logsumexp.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import limelight as ll
+from limelight.call import prepare
+from limelight.engines import find
+
+TOKENS, WIDTH = 16_384, 2_048  # batch × length, and heads × size
+Contenders = dict[str, Callable[[], Any]]
+
+
+def timed(contenders: Contenders, rounds: int = 5, budget_ms: float = 8.0) -> dict[str, float]:
+    """Milliseconds a call, the median over rounds; a contender that fails is left out."""
+    repeats: dict[str, int] = {}
+    for name, run in list(contenders.items()):
+        try:
+            run()
+            torch.cuda.synchronize()
+        except Exception as error:
+            print(f"    {name}: {type(error).__name__}: {str(error)[:90]}", file=sys.stderr)
+            continue
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        stop.record()
+        torch.cuda.synchronize()
+        repeats[name] = max(2, int(budget_ms / max(1e-3, start.elapsed_time(stop))))
+    times: dict[str, list[float]] = {name: [] for name in repeats}
+    for _ in range(rounds):
+        for name, count in repeats.items():
+            run = contenders[name]
+            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            run()
+            start.record()
+            for _ in range(count):
+                run()
+            stop.record()
+            torch.cuda.synchronize()
+            times[name].append(start.elapsed_time(stop) / count)
+    return {name: statistics.median(series) for name, series in times.items()}
+
+
+def normal(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+
+
+def sdpa(backend: SDPBackend, *tensors: torch.Tensor, **options: Any) -> Callable[[], Any]:
+    def run() -> Any:
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(*tensors, **options)
+
+    return run
+
+
+def ours(name: str, call: Any, health: bool) -> Callable[[], Any]:
+    module = find(name).module
+    return lambda: module.forward(call, health=health)
+
+
+def table(title: str, rows: list[tuple[str, float, dict[str, float]]], unit: str, per: str) -> str:
+    """Rates of each contender, and ours against the column `per`."""
+    names = list(dict.fromkeys(name for _, _, times in rows for name in times))
+    lines = [f"### {title}", "", f"| {unit} | " + " | ".join(names) + " |",
+             "|---|" + "---|" * len(names)]  # fmt: skip
+    for label, work, times in rows:
+        cells = []
+        for name in names:
+            if name not in times:
+                cells.append("–")
+                continue
+            cell = f"{work / times[name] / 1e9:.0f}" if unit != "µs" else f"{times[name] * 1e3:.1f}"
+            if name.startswith("limelight") and per in times:
+                cell += f" ({times[per] / times[name]:.2f}×)"
+            cells.append(cell)
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def limits() -> Iterator[str]:
+    a, b = normal(8192, 8192), normal(8192, 8192)
+    big = torch.empty(1 << 32, dtype=torch.uint8, device="cuda")
+    half = big[: 1 << 31], big[1 << 31 :]
+    times = timed({"product": lambda: a @ b, "copy": lambda: half[0].copy_(half[1])}, budget_ms=20)
+    yield (
+        f"Matrix product 8192³, bf16: {2 * 8192**3 / times['product'] / 1e9:.0f} TFLOP/s. "
+        f"Device copy: {2 * (1 << 31) / times['copy'] / 1e9:.2f} TB/s.\n"
+    )
+
+
+def flex(q: Any, k: Any, v: Any, causal: bool) -> Callable[[], Any]:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    compiled = torch.compile(flex_attention, dynamic=False)
+    n = q.shape[2]
+    mask = None
+    if causal:
+        mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, n, n, device="cuda")
+    return lambda: compiled(q, k, v, block_mask=mask)
+
+
+def forward() -> Iterator[str]:
+    for size in (128, 64):
+        rows = []
+        for n in (2048, 4096, 8192, 16_384):
+            for causal in (False, True):
+                q, k, v = (normal(TOKENS // n, WIDTH // size, n, size) for _ in range(3))
+                call = prepare(q, k, v, mask=ll.Causal() if causal else None)
+                contenders = {
+                    "cuDNN": sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v, is_causal=causal),
+                    "flash (FA2)": sdpa(SDPBackend.FLASH_ATTENTION, q, k, v, is_causal=causal),
+                    "limelight, health": ours("hopper", call, True),
+                    "limelight, output": ours("hopper", call, False),
+                }
+                if n == 16_384 and size == 128:
+                    contenders["FlexAttention"] = flex(q, k, v, causal)
+                    contenders["limelight, triton engine, health"] = ours("triton", call, True)
+                work = 4.0 * TOKENS * WIDTH * n * (0.5 if causal else 1.0)
+                rows.append((f"{n} {'causal' if causal else 'full'}", work, timed(contenders)))
+        title = f"Forward, head size {size}, batch × length 16,384, width 2,048"
+        yield table(title, rows, "TFLOP/s", "cuDNN")
+
+
+def shapes() -> Iterator[str]:
+    rows = []
+    for label, batch, heads, key_heads, n, size, mask, share in (
+        ("512, size 64, causal", 32, 32, 32, 512, 64, ll.Causal(), 0.5),
+        ("512, size 128, causal", 32, 16, 16, 512, 128, ll.Causal(), 0.5),
+        ("4096, size 256, full", 4, 8, 8, 4096, 256, None, 1.0),
+        ("4096, size 256, causal", 4, 8, 8, 4096, 256, ll.Causal(), 0.5),
+        ("4096, size 96, causal", 4, 16, 16, 4096, 96, ll.Causal(), 0.5),
+        ("16384, 64 / 8 heads, size 128, causal", 1, 64, 8, 16_384, 128, ll.Causal(), 0.5),
+        ("65536, size 128, causal", 1, 4, 4, 65_536, 128, ll.Causal(), 0.5),
+        ("65536, size 128, window 4096", 1, 16, 16, 65_536, 128,
+         ll.Causal() & ll.Window(4095, None), 4096 / 65_536 * (1 - 2048 / 65_536)),
+        ("16384, size 128, 8 documents, causal", 1, 16, 16, 16_384, 128,
+         ll.Documents([i // 2048 for i in range(16_384)]) & ll.Causal(), 0.5 / 8),
+    ):  # fmt: skip
+        q = normal(batch, heads, n, size)
+        k, v = (normal(batch, key_heads, n, size) for _ in range(2))
+        call = prepare(q, k, v, mask=mask)
+        contenders = {
+            "limelight, health": ours("hopper", call, True),
+            "limelight, output": ours("hopper", call, False),
+        }
+        if "window" not in label and "documents" not in label:
+            causal = mask is not None
+            contenders["cuDNN"] = sdpa(
+                SDPBackend.CUDNN_ATTENTION, q, k, v, is_causal=causal, enable_gqa=key_heads < heads
+            )
+        work = 4.0 * batch * heads * n * n * size * share
+        rows.append((label, work, timed(contenders, rounds=3)))
+    yield table("Forward, other shapes", rows, "TFLOP/s", "cuDNN")
+
+
+def backward() -> Iterator[str]:
+    module = find("hopper").module
+    portable = find("triton").module
+    for size in (128, 64):
+        rows = []
+        for n in (2048, 16_384):
+            for causal in (False, True):
+                q, k, v = (normal(TOKENS // n, WIDTH // size, n, size) for _ in range(3))
+                leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+                out = sdpa(SDPBackend.CUDNN_ATTENTION, *leaves, is_causal=causal)()
+                grad = torch.randn_like(out)
+                call = prepare(q, k, v, mask=ll.Causal() if causal else None)
+                state = module.forward(call, health=False)
+
+                def torchs(out: Any = out, leaves: Any = leaves, grad: Any = grad) -> Any:
+                    return torch.autograd.grad(out, leaves, grad, retain_graph=True)
+
+                times = timed({
+                    "cuDNN": torchs,
+                    "limelight": lambda c=call, s=state, g=grad: module.backward(c, s, g),
+                    "limelight, deterministic":
+                        lambda c=call, s=state, g=grad: portable.backward(c, s, g),
+                }, rounds=3)  # fmt: skip
+                work = 2.5 * 4.0 * TOKENS * WIDTH * n * (0.5 if causal else 1.0)
+                rows.append((f"{n} {'causal' if causal else 'full'}", work, times))
+        yield table(f"Backward, head size {size}", rows, "TFLOP/s", "cuDNN")
+
+
+def decode() -> Iterator[str]:
+    rows = []
+    module = find("hopper").module
+    for batch, n in ((16, 8192), (1, 131_072), (64, 4096)):
+        q = normal(batch, 32, 1, 128)
+        caches = [(normal(batch, 8, n, 128), normal(batch, 8, n, 128)) for _ in range(2)]
+        turn = iter(int(i % 2) for i in range(1 << 40))
+        calls = [prepare(q, k, v) for k, v in caches]
+
+        def cudnn(q: Any = q, caches: Any = caches, turn: Any = turn) -> Any:
+            k, v = caches[next(turn)]
+            with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+                return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+        times = timed({
+            "cuDNN": cudnn,
+            "limelight, health": lambda c=calls, t=turn: module.forward(c[next(t)], health=True),
+            "limelight, output": lambda c=calls, t=turn: module.forward(c[next(t)], health=False),
+        }, budget_ms=5)  # fmt: skip
+        rows.append((f"{batch} × {n}", 2.0 * batch * 8 * n * 128 * 2, times))
+    yield table("Decode, 32 query / 8 key heads, size 128, two caches in turn", rows, "GB/s",
+                "cuDNN").replace("GB/s |", "GB/s of keys and values |")  # fmt: skip
+
+
+def eager() -> Iterator[str]:
+    n, size, heads = 8192, 128, 16
+    q, k, v = (normal(2, heads, n, size) for _ in range(3))
+    call = prepare(q, k, v)
+
+    def formula() -> Any:
+        s = (q @ k.transpose(-1, -2)).float() * size**-0.5
+        lse = s.logsumexp(-1, keepdim=True)
+        p = (s - lse).exp()
+        return p.to(q.dtype) @ v, s.amax(-1), lse, lse.squeeze(-1) - (p * s).sum(-1)
+
+    times = timed({"eager formula": formula, "limelight, health": ours("hopper", call, True)},
+                  rounds=3)  # fmt: skip
+    work = 4.0 * 2 * heads * n * n * size
+    yield table("Output and health, 2 × 8192, size 128, full", [("8192", work, times)], "TFLOP/s",
+                "eager formula")  # fmt: skip
+
+
+def small() -> Iterator[str]:
+    rows = []
+    for n in (128, 512):
+        q, k, v = (normal(1, 8, n, 64) for _ in range(3))
+        call = prepare(q, k, v, mask=ll.Causal())
+        contenders = {
+            "torch": lambda q=q, k=k, v=v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+            "limelight, output": ours("hopper", call, False),
+            "limelight, health": ours("hopper", call, True),
+        }
+        times = {}
+        for name, run in contenders.items():
+            for _ in range(20):
+                run()
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(500):
+                run()
+            torch.cuda.synchronize()
+            times[name] = (time.perf_counter() - start) / 500 * 1e3
+        rows.append((f"1 × 8 × {n}, size 64, causal", 0.0, times))
+    yield table("Small calls, launch included", rows, "µs", "torch")
+
+
+def picture() -> Iterator[str]:
+    n = 131_072
+    q, k = normal(1, 1, n, 64), normal(1, 1, n, 64)
+    call = prepare(q, k, k, mask=ll.Causal())
+    state = find("hopper").module.forward(call, health=False)
+    edges = list(range(0, n + 1, n // 512))
+    module = find("triton").module
+    times = timed({
+        "pooled to 512 × 512": lambda: module.pool(call, state.logsumexp, edges, edges, "max"),
+        "received": lambda: module.received(call, state.logsumexp),
+    }, rounds=2, budget_ms=1)  # fmt: skip
+    parts = ", ".join(f"{name} in {ms:.0f} ms" for name, ms in times.items())
+    yield f"One causal head of 131,072 × 131,072, size 64: {parts}.\n"
+
+
+PARTS = (limits, forward, shapes, backward, decode, eager, small, picture)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", nargs="*", choices=[part.__name__ for part in PARTS])
+    parser.add_argument("--write", type=Path, help="also write the tables to this file")
+    arguments = parser.parse_args()
+    if find("hopper").missing():
+        sys.exit(f"This bench needs a Hopper GPU: {find('hopper').missing()}")
+    command = "PYTHONPATH=src python bench/gpu.py " + " ".join(sys.argv[1:])
+    driver = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+        capture_output=True, text=True, check=False,
+    ).stdout.strip()  # fmt: skip
+    import triton
+
+    pages = [
+        f"# {torch.cuda.get_device_name()}: attention in bfloat16\n",
+        f"Made by `{command.strip()}`; torch {torch.__version__}, Triton {triton.__version__}, "
+        f"cuDNN {torch.backends.cudnn.version()}, driver {driver}.\n",
+    ]
+    for page in pages:
+        print(page, flush=True)
+    for part in PARTS:
+        if arguments.only and part.__name__ not in arguments.only:
+            continue
+        for page in part():
+            pages.append(page)
+            print(page, flush=True)
+            if arguments.write:
+                arguments.write.write_text("\n".join(pages))
+
+
+if __name__ == "__main__":
+    main()
