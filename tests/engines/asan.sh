@@ -2,8 +2,7 @@
 # Builds the C++ engine with AddressSanitizer and UndefinedBehaviorSanitizer, and runs its edge cases.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
-python=$(readlink -f "$(command -v "${PYTHON:-python3}")" 2>/dev/null || command -v "${PYTHON:-python3}")
-case "${PYTHON:-python3}" in */*) python="$root/${PYTHON#"$root"/}" ;; esac
+python=$(realpath --no-symlinks "$(command -v "${PYTHON:-python3}")")
 build=${ASAN_BUILD:-$root/build/asan}
 
 cmake -S "$root" -B "$build" -DLIMELIGHT_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \

@@ -1,0 +1,275 @@
+"""The native engine against torch on this machine: make bench, or python bench/cpu.py [--quick].
+
+Each line alternates the two in one process and gives medians; the ratio is the median of the
+ratios of neighbouring runs, so that a busy machine slows both alike. "Here" is output AND health;
+torch's scaled_dot_product_attention gives the output alone. The eager formula is the one that
+yields the same health. The limits are measured too: a large matrix product, and reading memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import limelight as ll
+from limelight.call import prepare
+from limelight.engines import native
+
+HERE = Path(__file__).parent / "results"
+Run = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One comparison: seconds are medians, ratio is torch's time over ours."""
+
+    name: str
+    ours: float
+    theirs: float
+    ratio: float
+    must: float | None
+    rate: str
+
+
+def alternate(ours: Run, theirs: Run, seconds: float) -> tuple[float, float, float]:
+    """Medians of both and of their ratio, from runs that take turns for so many seconds."""
+    ours(), theirs()
+    pairs: list[tuple[float, float]] = []
+    end = time.perf_counter() + seconds
+    while len(pairs) < 5 or (time.perf_counter() < end and len(pairs) < 2001):
+        a = time.perf_counter()
+        ours()
+        b = time.perf_counter()
+        theirs()
+        pairs.append((b - a, time.perf_counter() - b))
+    first, second = zip(*pairs, strict=True)
+    return (
+        statistics.median(first), statistics.median(second),
+        statistics.median(y / x for x, y in pairs),
+    )  # fmt: skip
+
+
+def tensors(shape: tuple[int, ...], keys: int, key_heads: int, dtype: str) -> list[Any]:
+    torch.manual_seed(0)
+    batch, _, _, d = shape
+    other = (batch, key_heads, keys, d)
+    return [torch.randn(s).to(getattr(torch, dtype)) for s in (shape, other, other)]
+
+
+def forward(name: str, heads: int, n: int, d: int, dtype: str, causal: bool) -> tuple[str, Run, Run, float, str]:
+    q, k, v = tensors((1, heads, n, d), n, heads, dtype)
+    mask = ll.Causal() if causal else None
+    flops = 4 * heads * n * n * d * (0.5 if causal else 1)
+    return (name, lambda: native.forward(prepare(q, k, v, mask=mask), health=True),
+            lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal), flops, "GFLOP/s")  # fmt: skip
+
+
+def decode(name: str, heads: int, keys: int, dtype: str) -> tuple[str, Run, Run, float, str]:
+    q, k, v = tensors((1, heads, 1, 128), keys, heads, dtype)
+    return (name, lambda: native.forward(prepare(q, k, v), health=True),
+            lambda: F.scaled_dot_product_attention(q, k, v), k.nbytes + v.nbytes, "GB/s")  # fmt: skip
+
+
+def tiny(name: str) -> tuple[str, Run, Run, float, str]:
+    q, k, v = tensors((1, 12, 8, 64), 8, 12, "float32")
+    arrays = [x.numpy() for x in (q, k, v)]
+    return (name, lambda: ll.attention(*arrays), lambda: F.scaled_dot_product_attention(q, k, v),
+            4 * 12 * 8 * 8 * 64, "GFLOP/s")  # fmt: skip
+
+
+def training(name: str, heads: int, n: int, d: int, causal: bool) -> tuple[str, Run, Run, float, str]:
+    q, k, v = tensors((1, heads, n, d), n, heads, "float32")
+    grad = torch.randn_like(q)
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    mask = ll.Causal() if causal else None
+
+    def ours() -> None:
+        call = prepare(q, k, v, mask=mask)
+        native.backward(call, native.forward(call, health=True), grad)
+
+    def theirs() -> None:
+        out = F.scaled_dot_product_attention(*leaves, is_causal=causal)
+        torch.autograd.grad(out, leaves, grad)
+
+    flops = 14 * heads * n * n * d * (0.5 if causal else 1)
+    return name, ours, theirs, flops, "GFLOP/s"
+
+
+def eager(name: str, heads: int, n: int, d: int, causal: bool) -> tuple[str, Run, Run, float, str]:
+    q, k, v = tensors((1, heads, n, d), n, heads, "float32")
+    mask = ll.Causal() if causal else None
+    hidden = torch.ones(n, n, dtype=torch.bool).triu(1) if causal else None
+
+    def theirs() -> Any:
+        s = (q @ k.transpose(-1, -2)) / math.sqrt(d)
+        if hidden is not None:
+            s = s.masked_fill(hidden, -torch.inf)
+        lse = s.logsumexp(-1, keepdim=True)
+        w = (s - lse).exp()
+        entropy = -torch.special.xlogy(w, w).sum(-1)
+        return w @ v, lse, s.amax(-1), entropy
+
+    flops = 4 * heads * n * n * d * (0.5 if causal else 1)
+    return name, lambda: native.forward(prepare(q, k, v, mask=mask), health=True), theirs, flops, "GFLOP/s"
+
+
+def table() -> list[tuple[Callable[[], tuple[str, Run, Run, float, str]], float | None]]:
+    """What is measured, and the least that must come out."""
+    lines: list[tuple[Any, float | None]] = []
+    for dtype, musts in (("float32", (1.2, 1.45, 1.2, 1.3)), ("bfloat16", (2.2, 2.6, 2.2, 2.4))):
+        for (heads, n, d, causal), must in zip(
+            ((12, 2048, 64, False), (12, 2048, 64, True), (8, 4096, 128, False), (8, 4096, 128, True)),
+            musts, strict=True,
+        ):  # fmt: skip
+            name = f"{dtype}, {heads} heads, n {n}, d {d}, {'causal' if causal else 'full'}"
+            lines.append((lambda a=(name, heads, n, d, dtype, causal): forward(*a), must))
+    for d in (96, 256):
+        for causal in (False, True):
+            name = f"float32, 8 heads, n 2039, d {d}, {'causal' if causal else 'full'}"
+            lines.append((lambda a=(name, 8, 2039, d, "float32", causal): forward(*a), None))
+    for heads, dtype, must in ((32, "float32", 2.0), (32, "bfloat16", 6.0), (1, "float32", 3.0)):
+        name = f"decode, {heads} head{'s' if heads > 1 else ''}, 8192 keys, d 128, {dtype}"
+        lines.append((lambda a=(name, heads, 8192, dtype): decode(*a), must))
+    lines.append((lambda: tiny("tiny: 12 heads, n 8, d 64, NumPy in and out"), 1.3))
+    for causal, least, most in ((False, 1.0, 6.0), (True, 1.2, 10.0)):
+        word = "causal" if causal else "full"
+        lines.append((lambda a=(f"forward + backward, float32 n 2048 d 64, {word}", 12, 2048, 64, causal): training(*a), least))
+        lines.append((lambda a=(f"eager with the same health, n 2048 d 64, {word}", 12, 2048, 64, causal): eager(*a), most))
+    return lines
+
+
+def limits() -> dict[str, float]:
+    """The machine's own: a matrix product in GFLOP/s and reading memory in GB/s."""
+    found = {}
+    for dtype in ("float32", "bfloat16"):
+        a = torch.randn(2048, 2048).to(getattr(torch, dtype))
+        best = min(_time(lambda a=a: a @ a) for _ in range(5))
+        found[f"torch matmul {dtype}, GFLOP/s"] = 2 * 2048**3 / best / 1e9
+    big = torch.ones(2**26)
+    found["reading memory, GB/s"] = big.nbytes / min(_time(lambda: big.sum()) for _ in range(5)) / 1e9
+    return found
+
+
+def _time(run: Run) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def lengths(seconds: float) -> list[tuple[int, float, float]]:
+    """Time over length: causal float32, 12 heads, d 64."""
+    points = []
+    for n in (64, 128, 256, 512, 1024, 2048, 4096):
+        _, ours, theirs, _, _ = forward("", 12, n, 64, "float32", True)
+        first, second, _ = alternate(ours, theirs, seconds)
+        points.append((n, first, second))
+        say(f"  n {n}: {first * 1e3:.2f} ms, torch {second * 1e3:.2f} ms")
+    return points
+
+
+def figure(points: list[tuple[int, float, float]]) -> str:
+    """Both axes logarithmic, as SVG by hand: two lines need no library."""
+    width, height, left, bottom = 640, 400, 70, 50
+    xs = [math.log2(n) for n, _, _ in points]
+    ys = [math.log10(t * 1e3) for _, a, b in points for t in (a, b)]
+    low, high = math.floor(min(ys)), math.ceil(max(ys))
+
+    def at(n: int, t: float) -> str:
+        x = left + (math.log2(n) - xs[0]) / (xs[-1] - xs[0]) * (width - left - 20)
+        y = height - bottom - (math.log10(t * 1e3) - low) / (high - low) * (height - bottom - 20)
+        return f"{x:.1f},{y:.1f}"
+
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+             'font-family="sans-serif" font-size="13"><rect width="100%" height="100%" fill="white"/>']  # fmt: skip
+    for power in range(low, high + 1):
+        y = at(points[0][0], 10.0**power / 1e3).split(",")[1]
+        parts.append(f'<path d="M{left},{y}H{width - 20}" stroke="#ddd"/><text x="{left - 8}" y="{y}" '
+                     f'text-anchor="end" dominant-baseline="middle">{10.0**power:g} ms</text>')  # fmt: skip
+    for n, _, _ in points:
+        x = at(n, 10.0**low / 1e3).split(",")[0]
+        parts.append(f'<text x="{x}" y="{height - bottom + 20}" text-anchor="middle">{n}</text>')
+    for column, colour, label in ((1, "#b8860b", "limelight, output and health"), (2, "#888", "torch, output alone")):
+        line = " ".join(at(p[0], p[column]) for p in points)
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
+        parts.append(f'<text x="{left + 15}" y="{15 + 20 * column}" fill="{colour}">{label}</text>')
+    parts.append(f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">'
+                 "length (causal, float32, 12 heads, d 64)</text></svg>")  # fmt: skip
+    return "\n".join(parts)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--quick", action="store_true", help="a fifth of the time")
+    parser.add_argument("--json", action="store_true", help="print JSON, write nothing")
+    parser.add_argument("--save", action="store_true", help="write results/cpu.md, .json and .svg")
+    parser.add_argument("--isa", help="force an instruction set, as LIMELIGHT_ISA does")
+    parser.add_argument("--only", default="", help="lines whose name has this in it")
+    given = parser.parse_args()
+    if given.isa:
+        native.set_isa(given.isa)
+    seconds = 0.6 if given.quick else 3.0
+    chosen = table()
+    lines = []
+    for number, (make, must) in enumerate(chosen, 1):
+        name, ours, theirs, amount, unit = make()
+        if given.only not in name:
+            continue
+        say(f"[{number}/{len(chosen)}] {name}")
+        first, second, ratio = alternate(ours, theirs, seconds)
+        lines.append(Line(name, first, second, ratio, must, f"{amount / first / 1e9:.1f} {unit}"))
+    say("limits")
+    machine = limits()
+    points = [] if given.only else (say("time over length"), lengths(seconds / 4))[1]
+    about = {
+        "command": " ".join(["python", "bench/cpu.py", *sys.argv[1:]]),
+        "machine": f"{platform.machine()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}",
+        "versions": f"limelight {ll.__version__}, torch {torch.__version__}, NumPy {np.__version__}",
+        "threads": native._native.threads(), "instruction set": native.isa(),
+    }  # fmt: skip
+    if given.json:
+        print(json.dumps({**about, "limits": machine, "lines": [asdict(x) for x in lines], "lengths": points}, indent=1))
+        return
+    page = report(about, machine, lines)
+    print(page)
+    if given.save:
+        HERE.mkdir(exist_ok=True)
+        (HERE / "cpu.md").write_text(page + "\n![time over length](cpu.svg)\n")
+        if points:
+            (HERE / "cpu.svg").write_text(figure(points))
+        data = {**about, "limits": machine, "lines": [asdict(x) for x in lines], "lengths": points}
+        (HERE / "cpu.json").write_text(json.dumps(data, indent=1) + "\n")
+
+
+def report(about: dict[str, Any], machine: dict[str, float], lines: list[Line]) -> str:
+    text = ["# CPU: output and health here, against torch", ""]
+    text += [f"- {name}: {value}" for name, value in about.items()]
+    text += [f"- {name}: {value:.0f}" for name, value in machine.items()]
+    text += ["", "| work | here, ms | | torch, ms | ratio | at least |", "|---|---|---|---|---|---|"]
+    for line in lines:
+        must = "" if line.must is None else f"{line.must:g}×"
+        mark = "" if line.must is None or line.ratio >= line.must else " (missed)"
+        text.append(f"| {line.name} | {line.ours * 1e3:.4g} | {line.rate} | {line.theirs * 1e3:.4g} "
+                    f"| {line.ratio:.2f}×{mark} | {must} |")  # fmt: skip
+    return "\n".join(text) + "\n"
+
+
+if __name__ == "__main__":
+    main()
