@@ -7,6 +7,7 @@ import json
 import socket
 import ssl  # noqa: F401  (keeps http.client's import cost out of the timings below)
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -50,6 +51,7 @@ def cookie(studio: Running) -> str:
     return reply.headers["set-cookie"].partition(";")[0]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_it_listens_on_the_loopback_alone(studio: Running) -> None:
     listening = subprocess.run(
         ["python3", "-c", "print(open('/proc/net/tcp').read(), open('/proc/net/tcp6').read())"],

@@ -194,6 +194,7 @@ def test_too_many_are_told_to_come_back() -> None:
     assert asyncio.run(flood()) == 3
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_page_is_not_fetched_from_anywhere(studio: Running) -> None:
     """The server process holds no connection but those of its clients."""
     studio.ask("/api/models", timeout=60)

@@ -18,7 +18,8 @@ from limelight.studio.folders import Folders, Listed, check
 from limelight.studio.limits import Limits
 
 ENDING = ".safetensors"
-HEADS_KEPT, PYRAMIDS_KEPT = 128, 8
+HEADS_KEPT = 128
+_NUMBERS = itertools.count()
 Origin = Literal["shipped", "folder", "made"]
 Facts = TypeVar("Facts")
 
@@ -26,15 +27,18 @@ Facts = TypeVar("Facts")
 class Book:
     """One open capture, and what is worth keeping of it."""
 
-    def __init__(self, name: str, origin: Origin, capture: Capture, tile_bytes: int) -> None:
+    def __init__(
+        self, name: str, origin: Origin, capture: Capture, pyramids: Cache[Pyramid], tile_bytes: int
+    ) -> None:
         self.id = name
         self.origin = origin
         self.capture = capture
         self.health: Cache[Any] = Cache(max(1, len(capture.sites)))
         self.kinds: Cache[dict[tuple[int, int], list[str]]] = Cache(4)
         self._heads: Cache[Site] = Cache(HEADS_KEPT)
-        self._pyramids: Cache[Pyramid] = Cache(PYRAMIDS_KEPT)
-        self._tile_bytes = tile_bytes // PYRAMIDS_KEPT
+        self._number = next(_NUMBERS)  # an id() may come again, and then with another's tiles
+        self._pyramids = pyramids
+        self._tile_bytes = tile_bytes
 
     def site(self, index: int) -> Site:
         sites = self.capture.sites
@@ -64,7 +68,7 @@ class Book:
     def pyramid(self, index: int, head: int, batch: int, pool: str) -> Pyramid:
         """The tiles of one head."""
         one = self.head(index, head, batch)
-        key = (index, head, batch, pool)
+        key = (self._number, index, head, batch, pool)
         return self._pyramids.get(key, lambda: Pyramid(one, 0, pool=pool, budget=self._tile_bytes))
 
 
@@ -77,6 +81,7 @@ class Shelf:
         self._open: OrderedDict[tuple[Path, int, int], Book] = OrderedDict()
         self._facts: dict[tuple[Path, int, int], Any] = {}
         self._made: dict[str, Book] = {}
+        self._pyramids: Cache[Pyramid] = Cache(limits.pyramids)
         self._lock = threading.Lock()
 
     def facts(self, read: Callable[[Book], Facts]) -> list[Facts]:
@@ -141,8 +146,8 @@ class Shelf:
             return book
 
     def _book(self, name: str, origin: Origin, capture: Capture) -> Book:
-        share = self._limits.tile_bytes // (self._limits.open_captures + self._limits.made_captures)
-        return Book(name.removesuffix(ENDING), origin, capture, share)
+        share = self._limits.tile_bytes // self._limits.pyramids
+        return Book(name.removesuffix(ENDING), origin, capture, self._pyramids, share)
 
 
 def shipped() -> dict[str, Path]:
