@@ -306,7 +306,7 @@ def fail_in_the_middle(group: Any, how: str) -> str:
         def failing(self: Any, *arguments: Any, **options: Any) -> Any:
             if how == "dies":
                 os._exit(1)
-            time.sleep(9)
+            time.sleep(15)
             return original(self, *arguments, **options)
 
         exchange.Ring.start = failing
@@ -327,7 +327,7 @@ def test_a_rank_that_dies_or_lags_is_an_error_on_the_others(how: str) -> None:
         pool.close()
     for rank in (0, 2):
         seconds, _, message = str(answers[rank]).partition(" ")
-        assert float(seconds) < 4.0 + 2.0
+        assert float(seconds) < 4.0 + 6.0  # the timeout, and a busy machine
         assert re.match(rf"rank {rank} of 3 .*rank \d.* has died, lags", message), answers[rank]
 
 

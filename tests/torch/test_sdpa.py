@@ -44,10 +44,11 @@ TABLE: list[tuple[str, tuple[Any, Any, Any], Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize(("shapes", "options"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_interchangeable(shapes: Any, options: Any, dtype: torch.dtype) -> None:
+def test_interchangeable(shapes: Any, options: Any) -> None:
+    """In float32, with torch's own function in float64 as the judge."""
     torch.manual_seed(0)
+    dtype, kind = torch.float32, np.float32
     given = [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
     keywords = options()
     if "attn_mask" in keywords and keywords["attn_mask"].dtype != torch.bool:
@@ -64,7 +65,6 @@ def test_interchangeable(shapes: Any, options: Any, dtype: torch.dtype) -> None:
         x.grad = None
     got = ours(*given, **keywords)
     got.backward(direction.to(dtype))
-    kind = np.float64 if dtype == torch.float64 else np.float32
     assert got.dtype == plain.dtype
     assert_close(got.detach(), exact.detach(), plain.detach(), kind, what="output")
     for x, right, rough in zip(given, exact_given, plain_grads, strict=True):
