@@ -23,7 +23,7 @@ def axe() -> str:
 
 
 def ready(page: Any) -> Any:
-    page.locator("#apply form").wait_for()
+    page.locator("#apply .board:not(.waiting)").wait_for()
     page.locator("#map").get_by_text("Fetching the head").wait_for(state="detached")
     return page
 
@@ -106,12 +106,13 @@ def test_the_lab_moves_nothing_below(page: Any) -> None:
 def test_what_the_server_sends_moves_nothing(open_tab: Callable[..., Any], width: int) -> None:
     page = ready(open_tab(width=width))
     held: list[Any] = []
-    page.route("**/api/**", held.append)
+    waiting = True
+    page.route("**/api/**", lambda route: held.append(route) if waiting else route.continue_())
     page.reload()
     tops = "() => [...document.querySelectorAll('main section[id]')].map(part => part.offsetTop)"
     page.locator("#future .triangle").wait_for()
     before = page.evaluate(tops)
-    page.unroute("**/api/**")
+    waiting = False
     for route in held:
         route.continue_()
     ready(page)

@@ -8,11 +8,13 @@ interface Kept {
   /** The exercise to continue with. */
   level: number;
   seed: number;
+  /** How many keys it has. */
+  keys: number;
   /** Quiz questions by name: whether the first answer was right. */
   quiz: Record<string, boolean>;
 }
 
-const FRESH: Kept = { solved: {}, unaided: {}, level: 1, seed: 1, quiz: {} };
+const FRESH: Kept = { solved: {}, unaided: {}, level: 1, seed: 1, keys: 2, quiz: {} };
 
 function stored(): Kept {
   try {
@@ -37,6 +39,12 @@ class Progress {
   open(level: number, seed: number): void {
     this.now.level = level;
     this.now.seed = seed;
+    this.#keep();
+  }
+
+  size(keys: number): void {
+    if (keys === this.now.keys) return;
+    this.now.keys = keys;
     this.#keep();
   }
 
