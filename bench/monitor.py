@@ -43,17 +43,18 @@ def main() -> None:
 
     step()
     plain, recorded = [], []
-    with tempfile.TemporaryDirectory() as folder:
-        with Monitor(model, Path(folder) / "run.jsonl", every=1) as monitor:
-            for _ in range(ROUNDS):
-                start = time.perf_counter()
-                with monitor.paused():
-                    step()
-                plain.append(time.perf_counter() - start)
-                start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder, Monitor(
+        model, Path(folder) / "run.jsonl", every=1
+    ) as monitor:
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            with monitor.paused():
                 step()
-                monitor.step()
-                recorded.append(time.perf_counter() - start)
+            plain.append(time.perf_counter() - start)
+            start = time.perf_counter()
+            step()
+            monitor.step()
+            recorded.append(time.perf_counter() - start)
     base = statistics.median(plain)
     extra = statistics.median(b - a for a, b in zip(plain, recorded, strict=True))
     print(f"plain step {1e3 * base:.1f} ms, recorded step {1e3 * extra:+.1f} ms; "

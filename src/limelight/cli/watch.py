@@ -117,7 +117,7 @@ def _layers(run: Run, record: dict[str, Any]) -> Any:
     return shown
 
 
-def _trend(run: Run, name: str, most: int = 24) -> str:
+def _trend(run: Run, name: str, most: int = 16) -> str:
     """The site's largest logit over the last records as a row of bars."""
     past = [
         _worst(site["max_logit"], max)
@@ -155,7 +155,7 @@ def draw(run: Run, target: Path) -> None:
             ]  # fmt: skip
             axis.plot(
                 [step for step, _ in points], [float("nan") if y is None else y for _, y in points],
-                color=colours(i / max(1, len(names) - 1)), linewidth=1.2, label=name,
+                color=colours(0.85 * i / max(1, len(names) - 1)), linewidth=1.2, label=name,
             )  # fmt: skip
         steps = [a["step"] for a in run.alarms if a["figure"] == key and a["event"] == "raised"]
         if steps:
