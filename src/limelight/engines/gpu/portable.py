@@ -123,7 +123,7 @@ def processors(device: torch.device) -> int:
 
 
 def decode(call: Call, health: bool, step: int | None = None, waves: int = 4, warps: int = 4,
-           stages: int = 3) -> State:  # fmt: skip
+           stages: int = 4) -> State:  # fmt: skip
     """Few queries against many keys: rows packed over the heads of a group, keys in parts."""
     from limelight.engines.gpu import forward as kernels
 
