@@ -169,6 +169,46 @@ def test_what_nobody_waits_for_is_dropped(heavy: Running) -> None:
     assert heavy.get("/api/captures/sample")["tokens"] == 23
 
 
+def test_work_whose_page_has_gone_stops_or_never_starts() -> None:
+    import asyncio
+
+    from limelight.studio.limits import Limits
+    from limelight.studio.work import Cancel, Gone, Work
+
+    started: list[str] = []
+    stopped = threading.Event()
+
+    def endless(cancel: Cancel) -> None:
+        started.append("first")
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            if cancel():
+                stopped.set()
+                return
+            time.sleep(0.005)
+
+    async def leave_soon() -> Any:
+        await asyncio.sleep(0.2)
+        return {"type": "http.disconnect"}
+
+    async def scene() -> list[Any]:
+        work = Work(Limits())
+        first = asyncio.ensure_future(work.run(endless, leave_soon, "heavy"))
+        await asyncio.sleep(0.05)
+        second = work.run(lambda _: started.append("second"), leave_soon, "heavy")
+        results = await asyncio.gather(first, second, return_exceptions=True)
+        work.stop()
+        assert work.join(5)
+        return results
+
+    began = time.monotonic()
+    results = asyncio.run(scene())
+    assert [type(result) for result in results] == [Gone, Gone]
+    assert stopped.is_set()
+    assert started == ["first"]
+    assert time.monotonic() - began < 5
+
+
 def test_too_many_are_told_to_come_back() -> None:
     import asyncio
 
