@@ -118,7 +118,9 @@ def test_pictures() -> None:
     torch.manual_seed(0)
     q, k = torch.randn(1, 2, 31, 16), torch.randn(1, 1, 37, 16)
     call = prepare(q, k, k, mask=ll.Causal())
-    weights = reference.steps(prepare(*(x.double().numpy() for x in (q, k, k)), mask=ll.Causal())).weights
+    weights = reference.steps(
+        prepare(*(x.double().numpy() for x in (q, k, k)), mask=ll.Causal())
+    ).weights
     with np.errstate(all="ignore"):
         state = triton.forward(call, health=False)
         largest, counts = triton.pool(call, state.logsumexp, [0, 9, 31], [0, 20, 37], "max")
