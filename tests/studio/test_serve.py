@@ -187,15 +187,18 @@ def test_work_whose_page_has_gone_stops_or_never_starts() -> None:
                 return
             time.sleep(0.005)
 
-    async def leave_soon() -> Any:
-        await asyncio.sleep(0.2)
-        return {"type": "http.disconnect"}
+    def leaving_after(seconds: float) -> Any:
+        async def receive() -> Any:
+            await asyncio.sleep(seconds)
+            return {"type": "http.disconnect"}
+
+        return receive
 
     async def scene() -> list[Any]:
         work = Work(Limits())
-        first = asyncio.ensure_future(work.run(endless, leave_soon, "heavy"))
+        first = asyncio.ensure_future(work.run(endless, leaving_after(0.5), "heavy"))
         await asyncio.sleep(0.05)
-        second = work.run(lambda _: started.append("second"), leave_soon, "heavy")
+        second = work.run(lambda _: started.append("second"), leaving_after(0.1), "heavy")
         results = await asyncio.gather(first, second, return_exceptions=True)
         work.stop()
         assert work.join(5)
