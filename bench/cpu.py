@@ -31,6 +31,7 @@ from limelight.engines import native
 
 HERE = Path(__file__).parent / "results"
 Run = Callable[[], Any]
+Work = tuple[str, Run, Run, float, str]  # name, ours, torch's, work, its unit
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def tensors(shape: tuple[int, ...], keys: int, key_heads: int, dtype: str) -> li
     return [torch.randn(s).to(getattr(torch, dtype)) for s in (shape, other, other)]
 
 
-def forward(name: str, heads: int, n: int, d: int, dtype: str, causal: bool) -> tuple[str, Run, Run, float, str]:
+def forward(name: str, heads: int, n: int, d: int, dtype: str, causal: bool) -> Work:
     q, k, v = tensors((1, heads, n, d), n, heads, dtype)
     mask = ll.Causal() if causal else None
     flops = 4 * heads * n * n * d * (0.5 if causal else 1)
@@ -78,20 +79,20 @@ def forward(name: str, heads: int, n: int, d: int, dtype: str, causal: bool) -> 
             lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal), flops, "GFLOP/s")  # fmt: skip
 
 
-def decode(name: str, heads: int, keys: int, dtype: str) -> tuple[str, Run, Run, float, str]:
+def decode(name: str, heads: int, keys: int, dtype: str) -> Work:
     q, k, v = tensors((1, heads, 1, 128), keys, heads, dtype)
     return (name, lambda: native.forward(prepare(q, k, v), health=True),
             lambda: F.scaled_dot_product_attention(q, k, v), k.nbytes + v.nbytes, "GB/s")  # fmt: skip
 
 
-def tiny(name: str) -> tuple[str, Run, Run, float, str]:
+def tiny(name: str) -> Work:
     q, k, v = tensors((1, 12, 8, 64), 8, 12, "float32")
     arrays = [x.numpy() for x in (q, k, v)]
     return (name, lambda: ll.attention(*arrays), lambda: F.scaled_dot_product_attention(q, k, v),
             4 * 12 * 8 * 8 * 64, "GFLOP/s")  # fmt: skip
 
 
-def training(name: str, heads: int, n: int, d: int, causal: bool) -> tuple[str, Run, Run, float, str]:
+def training(name: str, heads: int, n: int, d: int, causal: bool) -> Work:
     q, k, v = tensors((1, heads, n, d), n, heads, "float32")
     grad = torch.randn_like(q)
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
@@ -109,7 +110,7 @@ def training(name: str, heads: int, n: int, d: int, causal: bool) -> tuple[str, 
     return name, ours, theirs, flops, "GFLOP/s"
 
 
-def eager(name: str, heads: int, n: int, d: int, causal: bool) -> tuple[str, Run, Run, float, str]:
+def eager(name: str, heads: int, n: int, d: int, causal: bool) -> Work:
     q, k, v = tensors((1, heads, n, d), n, heads, "float32")
     mask = ll.Causal() if causal else None
     hidden = torch.ones(n, n, dtype=torch.bool).triu(1) if causal else None
@@ -124,32 +125,52 @@ def eager(name: str, heads: int, n: int, d: int, causal: bool) -> tuple[str, Run
         return w @ v, lse, s.amax(-1), entropy
 
     flops = 4 * heads * n * n * d * (0.5 if causal else 1)
-    return name, lambda: native.forward(prepare(q, k, v, mask=mask), health=True), theirs, flops, "GFLOP/s"
+    return (
+        name,
+        lambda: native.forward(prepare(q, k, v, mask=mask), health=True),
+        theirs,
+        flops,
+        "GFLOP/s",
+    )
 
 
-def table() -> list[tuple[Callable[[], tuple[str, Run, Run, float, str]], float | None]]:
+def table() -> list[tuple[Callable[[], Work], float | None]]:
     """What is measured, and the least that must come out."""
-    lines: list[tuple[Any, float | None]] = []
+    lines: list[tuple[Callable[[], Work], float | None]] = []
+
+    def add(make: Callable[..., Work], must: float | None, *arguments: Any) -> None:
+        lines.append((lambda: make(*arguments), must))
+
+    sizes = (
+        (12, 2048, 64, False),
+        (12, 2048, 64, True),
+        (8, 4096, 128, False),
+        (8, 4096, 128, True),
+    )
     for dtype, musts in (("float32", (1.2, 1.45, 1.2, 1.3)), ("bfloat16", (2.2, 2.6, 2.2, 2.4))):
-        for (heads, n, d, causal), must in zip(
-            ((12, 2048, 64, False), (12, 2048, 64, True), (8, 4096, 128, False), (8, 4096, 128, True)),
-            musts, strict=True,
-        ):  # fmt: skip
-            name = f"{dtype}, {heads} heads, n {n}, d {d}, {'causal' if causal else 'full'}"
-            lines.append((lambda a=(name, heads, n, d, dtype, causal): forward(*a), must))
+        for (heads, n, d, causal), must in zip(sizes, musts, strict=True):
+            name = f"{dtype}, {heads} heads, n {n}, d {d}, {_word(causal)}"
+            add(forward, must, name, heads, n, d, dtype, causal)
     for d in (96, 256):
         for causal in (False, True):
-            name = f"float32, 8 heads, n 2039, d {d}, {'causal' if causal else 'full'}"
-            lines.append((lambda a=(name, 8, 2039, d, "float32", causal): forward(*a), None))
+            name = f"float32, 8 heads, n 2039, d {d}, {_word(causal)}"
+            add(forward, None, name, 8, 2039, d, "float32", causal)
     for heads, dtype, must in ((32, "float32", 2.0), (32, "bfloat16", 6.0), (1, "float32", 3.0)):
         name = f"decode, {heads} head{'s' if heads > 1 else ''}, 8192 keys, d 128, {dtype}"
-        lines.append((lambda a=(name, heads, 8192, dtype): decode(*a), must))
-    lines.append((lambda: tiny("tiny: 12 heads, n 8, d 64, NumPy in and out"), 1.3))
-    for causal, least, most in ((False, 1.0, 6.0), (True, 1.2, 10.0)):
-        word = "causal" if causal else "full"
-        lines.append((lambda a=(f"forward + backward, float32 n 2048 d 64, {word}", 12, 2048, 64, causal): training(*a), least))
-        lines.append((lambda a=(f"eager with the same health, n 2048 d 64, {word}", 12, 2048, 64, causal): eager(*a), most))
+        add(decode, must, name, heads, 8192, dtype)
+    add(tiny, 1.3, "tiny: 12 heads, n 8, d 64, NumPy in and out")
+    for make, what, musts in (
+        (training, "forward + backward", (1.0, 1.2)),
+        (eager, "eager with the same health", (6.0, 10.0)),
+    ):
+        for causal, must in zip((False, True), musts, strict=True):
+            name = f"{what}, float32, n 2048, d 64, {_word(causal)}"
+            add(make, must, name, 12, 2048, 64, causal)
     return lines
+
+
+def _word(causal: bool) -> str:
+    return "causal" if causal else "full"
 
 
 def limits() -> dict[str, float]:
@@ -160,7 +181,9 @@ def limits() -> dict[str, float]:
         best = min(_time(lambda a=a: a @ a) for _ in range(5))
         found[f"torch matmul {dtype}, GFLOP/s"] = 2 * 2048**3 / best / 1e9
     big = torch.ones(2**26)
-    found["reading memory, GB/s"] = big.nbytes / min(_time(lambda: big.sum()) for _ in range(5)) / 1e9
+    found["reading memory, GB/s"] = (
+        big.nbytes / min(_time(lambda: big.sum()) for _ in range(5)) / 1e9
+    )
     return found
 
 
@@ -194,17 +217,23 @@ def figure(points: list[tuple[int, float, float]]) -> str:
         return f"{x:.1f},{y:.1f}"
 
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-             'font-family="sans-serif" font-size="13"><rect width="100%" height="100%" fill="white"/>']  # fmt: skip
+             'font-family="sans-serif" font-size="13">'
+             '<rect width="100%" height="100%" fill="white"/>']  # fmt: skip
     for power in range(low, high + 1):
         y = at(points[0][0], 10.0**power / 1e3).split(",")[1]
-        parts.append(f'<path d="M{left},{y}H{width - 20}" stroke="#ddd"/><text x="{left - 8}" y="{y}" '
-                     f'text-anchor="end" dominant-baseline="middle">{10.0**power:g} ms</text>')  # fmt: skip
+        parts.append(f'<path d="M{left},{y}H{width - 20}" stroke="#ddd"/>'
+                     f'<text x="{left - 8}" y="{y}" text-anchor="end" dominant-baseline="middle">{10.0**power:g} ms</text>')  # fmt: skip
     for n, _, _ in points:
         x = at(n, 10.0**low / 1e3).split(",")[0]
         parts.append(f'<text x="{x}" y="{height - bottom + 20}" text-anchor="middle">{n}</text>')
-    for column, colour, label in ((1, "#b8860b", "limelight, output and health"), (2, "#888", "torch, output alone")):
+    for column, colour, label in (
+        (1, "#b8860b", "limelight, output and health"),
+        (2, "#888", "torch, output alone"),
+    ):
         line = " ".join(at(p[0], p[column]) for p in points)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
+        parts.append(
+            f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2.5"/>'
+        )
         parts.append(f'<text x="{left + 15}" y="{15 + 20 * column}" fill="{colour}">{label}</text>')
     parts.append(f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">'
                  "length (causal, float32, 12 heads, d 64)</text></svg>")  # fmt: skip
@@ -240,12 +269,23 @@ def main() -> None:
     points = [] if given.only else (say("time over length"), lengths(seconds / 4))[1]
     about = {
         "command": " ".join(["python", "bench/cpu.py", *sys.argv[1:]]),
-        "machine": f"{platform.machine()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}",
+        "machine": f"{platform.machine()}, {os.cpu_count()} processors",
+        "load before": f"{os.getloadavg()[0]:.1f}",
         "versions": f"limelight {ll.__version__}, torch {torch.__version__}, NumPy {np.__version__}",
-        "threads": native._native.threads(), "instruction set": native.isa(),
+        "threads": native.threads(), "instruction set": native.isa(),
     }  # fmt: skip
     if given.json:
-        print(json.dumps({**about, "limits": machine, "lines": [asdict(x) for x in lines], "lengths": points}, indent=1))
+        print(
+            json.dumps(
+                {
+                    **about,
+                    "limits": machine,
+                    "lines": [asdict(x) for x in lines],
+                    "lengths": points,
+                },
+                indent=1,
+            )
+        )
         return
     page = report(about, machine, lines)
     print(page)
@@ -262,12 +302,16 @@ def report(about: dict[str, Any], machine: dict[str, float], lines: list[Line]) 
     text = ["# CPU: output and health here, against torch", ""]
     text += [f"- {name}: {value}" for name, value in about.items()]
     text += [f"- {name}: {value:.0f}" for name, value in machine.items()]
-    text += ["", "| work | here, ms | | torch, ms | ratio | at least |", "|---|---|---|---|---|---|"]
+    text += [
+        "",
+        "| work | here, ms | | torch, ms | ratio | at least |",
+        "|---|---|---|---|---|---|",
+    ]
     for line in lines:
         must = "" if line.must is None else f"{line.must:g}×"
         mark = "" if line.must is None or line.ratio >= line.must else " (missed)"
-        text.append(f"| {line.name} | {line.ours * 1e3:.4g} | {line.rate} | {line.theirs * 1e3:.4g} "
-                    f"| {line.ratio:.2f}×{mark} | {must} |")  # fmt: skip
+        text.append(f"| {line.name} | {line.ours * 1e3:.4g} | {line.rate} | "
+                    f"{line.theirs * 1e3:.4g} | {line.ratio:.2f}×{mark} | {must} |")  # fmt: skip
     return "\n".join(text) + "\n"
 
 

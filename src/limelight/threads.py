@@ -29,16 +29,17 @@ def set_threads(count: int | None) -> None:
             raise ArgumentError(f"threads={count!r}: give a whole number, or None") from None
         if not 1 <= count <= 4096:
             raise ArgumentError(f"threads={count}: give a number from 1 to 4096, or None")
-    _native().set_threads(count)
+    _check()
+    native.set_threads(count)
 
 
 def get_threads() -> int:
     """How many threads the next call of the native engine will use."""
-    return int(_native().threads())
+    _check()
+    return native.threads()
 
 
-def _native():  # type: ignore[no-untyped-def]
+def _check() -> None:
     reason = native.missing()
     if reason is not None:
         raise EngineError(f"the native engine, whose threads these are, is missing: {reason}")
-    return native._native

@@ -26,7 +26,14 @@ def _load(path: str) -> None:
 
 def _shapes() -> Any:
     yield from itertools.product([1, 12, 13, 99], [1, 31, 33, 400], [1, 15, 64], [1, 33])
-    yield from [(2, 2100, 64, 64), (7, 1030, 16, 16), (100, 1025, 8, 8), (0, 5, 3, 3), (5, 0, 3, 3), (3, 3, 700, 300)]
+    yield from [
+        (2, 2100, 64, 64),
+        (7, 1030, 16, 16),
+        (100, 1025, 8, 8),
+        (0, 5, 3, 3),
+        (5, 0, 3, 3),
+        (3, 3, 700, 300),
+    ]
 
 
 def _run(isa: str, dtype: Any, shape: tuple[int, int, int, int]) -> None:

@@ -69,7 +69,9 @@ def measure(length: int, dtype: torch.dtype) -> None:
         result = do()
         torch.cuda.synchronize()
         spent, peak = time.perf_counter() - start, torch.cuda.max_memory_allocated() / 2**20
-        print(f"{length:,} {str(dtype).removeprefix('torch.')} {what:<28} {spent:8.4f} s {peak:8.0f} MB")
+        print(
+            f"{length:,} {str(dtype).removeprefix('torch.')} {what:<28} {spent:8.4f} s {peak:8.0f} MB"
+        )
         return result
 
     same: dict[str, Any] = {"mask": ll.Causal()}
@@ -77,9 +79,15 @@ def measure(length: int, dtype: torch.dtype) -> None:
     seen = ll.inspect(query[None, None], key[None, None], key[None, None], **same).health
     same["logsumexp"] = seen.logsumexp[0, 0]
     for pool in ("max", "mean"):
-        timed(f"overview 512² {pool}", lambda pool=pool: heatmap(query, key, shape=(512, 512), pool=pool, **same))
+        timed(
+            f"overview 512² {pool}",
+            lambda pool=pool: heatmap(query, key, shape=(512, 512), pool=pool, **same),
+        )
     timed("received", lambda: received(query, key, **same))
-    timed("tile 256²", lambda: weights(query, key, rows=(length - 300, length - 44), columns=(9, 265), **same))
+    timed(
+        "tile 256²",
+        lambda: weights(query, key, rows=(length - 300, length - 44), columns=(9, 265), **same),
+    )
     timed("top 8 of 16 rows", lambda: top(query, key, rows=(length - 16, length), **same))
 
 

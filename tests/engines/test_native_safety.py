@@ -36,7 +36,9 @@ LAYOUTS = {
     "backwards": lambda x: x[:, :, ::-1, ::-1].copy()[:, :, ::-1, ::-1],
     "every other": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
     "misaligned": _misaligned,
-    "odd strides": lambda x: np.pad(x.view(np.uint8), ((0, 0),) * 3 + ((0, 3),))[..., :-3].view(x.dtype),
+    "odd strides": lambda x: np.pad(x.view(np.uint8), ((0, 0),) * 3 + ((0, 3),))[..., :-3].view(
+        x.dtype
+    ),
 }
 
 
@@ -54,10 +56,14 @@ def test_any_memory_layout_gives_the_same_bits(layout: str, queries: int) -> Non
     exact = layout in ("lengths first", "misaligned") or queries > 8
     for name in ("output", "logsumexp", "max_logit", "entropy"):
         tolerance = 0 if exact else 1e-6
-        np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(
+            getattr(a, name), getattr(b, name), rtol=tolerance, atol=tolerance
+        )
     grad = _normal(2, 2, queries, 64)
     first, second = native.backward(one, a, grad), native.backward(two, a, LAYOUTS[layout](grad))
-    for x, y in zip((first.query, first.key, first.value), (second.query, second.key, second.value), strict=True):
+    for x, y in zip(
+        (first.query, first.key, first.value), (second.query, second.key, second.value), strict=True
+    ):
         np.testing.assert_array_equal(x, y)
 
 
@@ -115,7 +121,9 @@ def test_nan_that_is_seen_shows_everywhere_it_is_seen() -> None:
     value[0, 0, 3, 2] = np.nan
     call = prepare(query, key, value)
     exact = reference.forward(call)
-    np.testing.assert_array_equal(np.isnan(native.forward(call, health=True).output), np.isnan(exact.output))
+    np.testing.assert_array_equal(
+        np.isnan(native.forward(call, health=True).output), np.isnan(exact.output)
+    )
     key[0, 0, 5] = np.nan
     state = native.forward(prepare(query, key, value), health=True)
     for array in (state.output, state.logsumexp, state.max_logit, state.entropy):
@@ -150,7 +158,9 @@ ARGUMENTS = 0, None, None, None, None, None, None, None, 0, None, 0, 1.0, 0.0
         ({1: (1, 2, 0, 0), 2: (1, 2, 5, 0)}, "the key does not fit"),
     ],
 )
-def test_sizes_that_do_not_fit_are_errors(changes: dict[int, tuple[int, ...]], message: str) -> None:
+def test_sizes_that_do_not_fit_are_errors(
+    changes: dict[int, tuple[int, ...]], message: str
+) -> None:
     shapes = {1: (1, 2, 3, 8), 2: (1, 2, 5, 8), 3: (1, 2, 5, 8), **changes}
     given = list(ARGUMENTS)
     for at, shape in shapes.items():
@@ -161,7 +171,10 @@ def test_sizes_that_do_not_fit_are_errors(changes: dict[int, tuple[int, ...]], m
 
 
 def test_sizes_beyond_memory_are_errors_not_crashes() -> None:
-    few, endless = np.ones((1, 1, 200, 1), np.float32), np.broadcast_to(np.float32(1), (1, 1, 2**37, 1))
+    few, endless = (
+        np.ones((1, 1, 200, 1), np.float32),
+        np.broadcast_to(np.float32(1), (1, 1, 2**37, 1)),
+    )
     output, stats = np.empty((1, 1, 200, 1), np.float32), np.empty((1, 1, 1, 200), np.float32)
     given = list(ARGUMENTS)
     given[1:4] = few, endless, endless
@@ -171,7 +184,14 @@ def test_sizes_beyond_memory_are_errors_not_crashes() -> None:
     with pytest.raises(ValueError, match="wrong size to write to"):
         native._native.forward(*given, output[:, :, :-1].copy(), stats, False)
     with pytest.raises(ValueError, match="ascend within the matrix"):
-        native._native.pool(*given, stats[0], np.array([0, 500]), np.array([0, 1]), 0, np.empty((1, 1, 1, 1), np.float32))
+        native._native.pool(
+            *given,
+            stats[0],
+            np.array([0, 500]),
+            np.array([0, 1]),
+            0,
+            np.empty((1, 1, 1, 1), np.float32),
+        )
 
 
 def _python(program: str, **environment: str) -> str:
@@ -196,7 +216,9 @@ print("kept" if (tiny * np.float32(0.5))[0] > 0 else "flushed")
 def test_an_instruction_set_can_be_forced() -> None:
     program = "from limelight.engines import native; print('runs on', native.isa())"
     assert "runs on plain" in _python(program, LIMELIGHT_ISA="plain")
-    assert "no instruction set 'avx1024' here: this machine runs" in _python(program, LIMELIGHT_ISA="avx1024")
+    assert "no instruction set 'avx1024' here: this machine runs" in _python(
+        program, LIMELIGHT_ISA="avx1024"
+    )
 
 
 def test_memory_grows_with_the_length_not_its_square() -> None:

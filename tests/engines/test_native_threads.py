@@ -36,8 +36,19 @@ def _call(nq: int, nk: int, heads: int = 3, **options: Any) -> Call:
 def _everything(call: Call) -> list[Any]:
     state = native.forward(call, health=True)
     grads = native.backward(call, state, np.ones_like(state.output))
-    picture = native.pool(call, state.logsumexp, np.arange(0, call.queries + 1, max(1, call.queries // 9)), np.arange(0, call.keys, 7), "mean")
-    arrays = [*vars(state).values(), *vars(grads).values(), picture, native.received(call, state.logsumexp)]
+    picture = native.pool(
+        call,
+        state.logsumexp,
+        np.arange(0, call.queries + 1, max(1, call.queries // 9)),
+        np.arange(0, call.keys, 7),
+        "mean",
+    )
+    arrays = [
+        *vars(state).values(),
+        *vars(grads).values(),
+        picture,
+        native.received(call, state.logsumexp),
+    ]
     return [array for array in arrays if array is not None]
 
 
@@ -49,7 +60,9 @@ CALLS = {
     "rows": lambda: _call(701, 701, mask=ll.Causal()),
     "few rows": lambda: _call(60, 2500, heads=1),
     "decode": lambda: _call(1, 5000, heads=2),
-    "bias": lambda: _call(300, 200, bias=np.random.default_rng(0).normal(size=(3, 1, 200)), sinks=[0.1, 0.2, 0.3]),
+    "bias": lambda: _call(
+        300, 200, bias=np.random.default_rng(0).normal(size=(3, 1, 200)), sinks=[0.1, 0.2, 0.3]
+    ),
 }
 
 

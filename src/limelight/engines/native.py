@@ -20,7 +20,7 @@ try:
     from limelight.engines import _native
 except ImportError as error:
     _native = None  # type: ignore[assignment]
-    _WHY = f"its extension module could not be loaded ({error}): install limelight with a C++ compiler"
+    _WHY = f"its module could not be loaded ({error}): install limelight where a C++ compiler is"
 
 FLOATS = {"float32": 0, "bfloat16": 1, "float16": 2, "float64": 3}
 _FLOAT32 = np.dtype(np.float32)
@@ -38,12 +38,12 @@ def cannot(call: Call) -> str | None:
 
 def isas() -> list[str]:
     """The instruction sets that this machine has kernels for, best first."""
-    return list(_native.isas())
+    return _native.isas()
 
 
 def isa() -> str:
     """The instruction set in use."""
-    return str(_native.isa())
+    return _native.isa()
 
 
 def set_isa(name: str) -> None:
@@ -52,6 +52,16 @@ def set_isa(name: str) -> None:
         raise EngineError(
             f"there is no instruction set {name!r} here: this machine runs {', '.join(isas())}"
         )
+
+
+def threads() -> int:
+    """How many threads the next call will use."""
+    return _native.threads()
+
+
+def set_threads(count: int) -> None:
+    """Use so many threads; 0 for the default."""
+    _native.set_threads(count)
 
 
 def forward(call: Call, *, health: bool) -> State:
@@ -85,7 +95,8 @@ def backward(call: Call, state: State, grad_output: Any) -> Gradients:
         None if array is None else _cast(array, given.dtype)
         for array, given in zip(extras, (call.bias, call.sinks), strict=True)
     )
-    return Gradients(*grads, bias, sinks)
+    query, key, value = grads
+    return Gradients(query, key, value, bias, sinks)
 
 
 def pool(call: Call, logsumexp: Any, row_edges: Any, column_edges: Any, kind: str) -> Any:
