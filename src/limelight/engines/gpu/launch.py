@@ -17,41 +17,12 @@ if INTERPRETED:
     interpreter.adapt()
 
 
-_compiled: dict[Any, Any] = {}
-
-
-def _kind(argument: Any) -> Any:
-    """What Triton compiles an argument for: its type, whether it is 1 or a multiple of 16."""
-    if isinstance(argument, torch.Tensor):
-        return argument.dtype, argument.data_ptr() % 16 == 0
-    if isinstance(argument, int):
-        return 1 if argument == 1 else (argument % 16 == 0, -(1 << 31) <= argument < 1 << 31)
-    if isinstance(argument, tuple):
-        return tuple(_kind(part) for part in argument)
-    if isinstance(argument, float) or argument is None:
-        return type(argument)
-    return argument.base.dtype, tuple(argument.block_shape)  # a TMA descriptor
-
-
 def start(
     kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...],
     constants: tuple[Any, ...], **options: int,
 ) -> None:  # fmt: skip
-    """Launch a kernel on the current stream.
-
-    The first launch of a kind goes through Triton, which binds, specialises and compiles; later
-    ones go to the compiled kernel directly and save most of the host's time.
-    """
-    if INTERPRETED:
-        kernel[grid](*arguments, *constants, **options)
-        return
-    key = (id(kernel), torch.cuda.current_device(), _kind(arguments), constants,
-           tuple(options.values()))  # fmt: skip
-    compiled = _compiled.get(key)
-    if compiled is None:
-        _compiled[key] = kernel[grid](*arguments, *constants, **options)
-    else:
-        compiled[grid](*arguments, *constants)
+    """Launch a kernel on the current stream."""
+    kernel[grid](*arguments, *constants, **options)
 
 
 def power_of_two(size: int, least: int = 16) -> int:
