@@ -10,6 +10,8 @@ export interface RealHead {
   readonly rows: HeadRows;
   readonly trace: Trace;
   readonly model: string;
+  /** Its place in the capture. */
+  readonly site: number;
 }
 
 class Head {
@@ -34,7 +36,7 @@ class Head {
     if (!site) throw new Error(`The capture has no layer ${LAYER}.`);
     const rows = await getHeadRows(CAPTURE, site.index, HEAD);
     const { query, key, value, scale, softcap, sink, mask } = rows;
-    this.real = { rows, trace: trace(query, key, value, { scale, softcap, sink, mask }), model: capture.model };
+    this.real = { rows, trace: trace(query, key, value, { scale, softcap, sink, mask }), model: capture.model, site: site.index };
   }
 }
 
