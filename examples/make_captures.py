@@ -184,7 +184,7 @@ def _examples(labels: Tensor, read: Tensor) -> list[int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(MAKERS))
     parser.add_argument("-o", "--output", type=Path, default=HERE, help="a folder")

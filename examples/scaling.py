@@ -40,9 +40,7 @@ def build(alphabet: int, d_k: int, scale: str, setting: str) -> Decoder:
     if setting != "small":
         for block in model.transformer.blocks:
             for linear in (block.attention.W_Q, block.attention.W_K):
-                nn.init.normal_(
-                    linear.weight, std=WIDTH**-0.5
-                )  # the input's entries have variance 1
+                nn.init.normal_(linear.weight, std=WIDTH**-0.5)  # entries of x have variance 1
     return model
 
 
@@ -98,7 +96,7 @@ def health(records: list[dict[str, Any]]) -> dict[str, list[float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", required=True, help="a text file")
     parser.add_argument("--steps", type=int, default=600)

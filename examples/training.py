@@ -1,7 +1,8 @@
-"""What the three trainers share: the loop, its progress, the monitor, and checkpoints."""
+"""What the three trainers share: options, the loop with progress and monitor, checkpoints."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import time
@@ -17,8 +18,29 @@ from torch import Tensor, nn
 
 from limelight.torch import Monitor
 
-HERE = Path(__file__).parent
-CHECKPOINTS = HERE / "checkpoints"
+CHECKPOINTS = Path(__file__).parent / "checkpoints"
+
+
+def asked(
+    words: str, kind: str, *, steps: tuple[int, int], batch: tuple[int, int], data: bool = False
+) -> argparse.Namespace:
+    """What a trainer is told on the command line; steps and batch are (in full, quick)."""
+    parser = argparse.ArgumentParser(
+        description=words, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    if data:
+        parser.add_argument("--data", type=Path, required=True, help="a text file")
+    parser.add_argument("--quick", action="store_true", help="a smaller model, fewer steps")
+    parser.add_argument("--steps", type=int, help=f"{steps[0]}; {steps[1]} with --quick")
+    parser.add_argument("--batch", type=int, help=f"{batch[0]}; {batch[1]} with --quick")
+    parser.add_argument("--seed", type=int, default=0, help="0 unless told")
+    parser.add_argument("--name", help=f"of the checkpoint: {kind}; {kind}-quick with --quick")
+    parser.add_argument("--journal", type=Path, help="a file for the monitor: limelight watch FILE")
+    found = parser.parse_args()
+    found.steps = found.steps or steps[found.quick]
+    found.batch = found.batch or batch[found.quick]
+    found.name = found.name or (f"{kind}-quick" if found.quick else kind)
+    return found
 
 
 def device() -> str:
@@ -28,11 +50,9 @@ def device() -> str:
 def train(
     model: nn.Module,
     loss_of: Callable[[torch.Generator], Tensor],
+    options: argparse.Namespace,
     *,
-    steps: int,
     rate: float,
-    seed: int,
-    journal: Path | None = None,
     every: int = 50,
 ) -> list[float]:
     """AdamW with warm-up and a cosine; returns the loss of every `every`-th step.
@@ -40,28 +60,23 @@ def train(
     `loss_of(generator)` draws a batch and gives its loss: the generator is the only chance in it.
     """
     torch.set_float32_matmul_precision("high")
-    generator = torch.Generator().manual_seed(seed)
+    steps, generator = options.steps, torch.Generator().manual_seed(options.seed)
     wide = [p for p in model.parameters() if p.ndim >= 2]
     narrow = [p for p in model.parameters() if p.ndim < 2]
     groups = [{"params": wide, "weight_decay": 0.1}, {"params": narrow, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.99))
     warm = max(1, min(100, steps // 10))
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer,
-        lambda step: (
-            min(1.0, (step + 1) / warm)
-            * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / steps)))
-        ),
-    )
+
+    def share(step: int) -> float:
+        return min(1.0, (step + 1) / warm) * (0.525 + 0.475 * math.cos(math.pi * step / steps))
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
     curve: list[float] = []
     model.train()
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Monitor(model, journal, every=every) as monitor, Progress(*columns) as progress:
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    )  # fmt: skip
+    with Monitor(model, options.journal, every=every) as monitor, Progress(*columns) as progress:
         bar = progress.add_task("training", total=steps)
         for step in range(steps):
             loss = loss_of(generator)
@@ -73,6 +88,8 @@ def train(
             if step % every == 0 or step == steps - 1:
                 curve.append(loss.item())
                 progress.update(bar, description=f"loss {curve[-1]:.3f}")
+                if not progress.console.is_terminal:
+                    print(f"step {step}: loss {curve[-1]:.3f}", flush=True)
             monitor.step(loss=curve[-1])
             progress.advance(bar)
     return curve

@@ -94,21 +94,18 @@ class Decoder(nn.Module):
 
 
 class ImageClassifier(nn.Module):
-    """An image cut into patches, one token that gathers, and a class out: a vision transformer."""
+    """An image cut into patches, one token that gathers, and a class out: a vision transformer.
+
+    With a `rim`, the token of a patch also sees that many pixels around it.
+    """
 
     def __init__(
-        self,
-        side: int,
-        patch: int,
-        classes: int,
-        width: int,
-        heads: int,
-        layers: int,
+        self, side: int, patch: int, rim: int, classes: int, width: int, heads: int, layers: int,
         **options: object,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.patch, self.grid = patch, side // patch
-        self.embed = nn.Linear(patch * patch, width)
+        self.patch, self.rim, self.grid = patch, rim, side // patch
+        self.embed = nn.Linear((patch + 2 * rim) ** 2, width)
         self.gather = nn.Parameter(0.02 * torch.randn(width))
         self.transformer = Transformer(
             width, heads, layers, 1 + self.grid**2, causal=False, **options
@@ -116,7 +113,8 @@ class ImageClassifier(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        rows = images.unfold(1, self.patch, self.patch).unfold(2, self.patch, self.patch)
-        patches = self.embed(rows.flatten(1, 2).flatten(2))  # [B, grid², width]
+        window = self.patch + 2 * self.rim
+        rows = nn.functional.pad(images, (self.rim,) * 4).unfold(1, window, self.patch)
+        patches = self.embed(rows.unfold(2, window, self.patch).flatten(1, 2).flatten(2))
         gather = self.gather.expand(len(images), 1, -1)
         return self.head(self.transformer(torch.cat([gather, patches], dim=1))[:, 0])

@@ -67,7 +67,7 @@ def test_the_same_seed_gives_the_same_curve(
 
 def test_the_curve_falls(examples: Any, play: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(examples.train_gpt, monkeypatch, "--quick", "--steps", "80", "--batch", "8", "--data", str(play))
-    facts = examples.training.load("gpt", examples.train_gpt.build)[1]
+    facts = examples.training.load("gpt-quick", examples.train_gpt.build)[1]
     assert facts["curve"][-1] < 0.7 * facts["curve"][0]
     assert facts["held_out"] < facts["curve"][0]
 
