@@ -11,6 +11,7 @@ that is an error, so that a machine that should run them cannot quietly leave th
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -18,10 +19,11 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -30,6 +32,7 @@ from tests.studio import samples
 
 CHROMIUM = os.environ.get("LIMELIGHT_CHROMIUM", "/usr/bin/chromium")
 START_SECONDS = 30
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -136,6 +139,12 @@ def stop(running: Running) -> None:
             running.process.wait()
     assert running.process.stdout is not None
     running.process.stdout.close()
+
+
+def run_alone(main: Coroutine[Any, Any, Result]) -> Result:
+    """asyncio.run in a thread of its own: the browser's driver has a loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, main).result()
 
 
 @pytest.fixture(scope="session")

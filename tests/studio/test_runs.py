@@ -15,7 +15,7 @@ import pytest
 from limelight.errors import ArgumentError, FileError
 from limelight.studio.runs import Run, is_run
 from tests.studio import samples
-from tests.studio.conftest import Running
+from tests.studio.conftest import Running, run_alone
 
 
 def written(path: Path, steps: int = 40) -> Run:
@@ -145,7 +145,7 @@ def test_a_page_is_told_when_a_run_grows(
             heard.append(json.loads(await asyncio.wait_for(socket.recv(), 10)))
         return heard
 
-    before, after, ended = asyncio.run(follow())
+    before, after, ended = run_alone(follow())
     assert before == {"records": 3, "ended": None}
     assert after == {"records": 6, "ended": None}
     assert ended == {"records": 6, "ended": "closed"}
@@ -164,5 +164,5 @@ def test_too_long_a_message_ends_the_connection(studio: Running) -> None:
             with pytest.raises(websockets.ConnectionClosed):
                 await asyncio.wait_for(socket.recv(), 10)
 
-    asyncio.run(shout())
+    run_alone(shout())
     assert studio.ask("/healthz").status == 200

@@ -19,7 +19,7 @@ import pytest
 from limelight.errors import ArgumentError
 from limelight.studio.serve import bind
 from tests.studio import samples
-from tests.studio.conftest import Running
+from tests.studio.conftest import Running, run_alone
 
 SOON = 1.0  # seconds
 
@@ -205,7 +205,7 @@ def test_work_whose_page_has_gone_stops_or_never_starts() -> None:
         return results
 
     began = time.monotonic()
-    results = asyncio.run(scene())
+    results = run_alone(scene())
     assert [type(result) for result in results] == [Gone, Gone]
     assert stopped.is_set()
     assert started == ["first"]
@@ -234,7 +234,7 @@ def test_too_many_are_told_to_come_back() -> None:
         work.stop()
         return len(tasks)
 
-    assert asyncio.run(flood()) == 3
+    assert run_alone(flood()) == 3
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
