@@ -134,7 +134,7 @@ def test_the_sentence_is_editable(step: Any) -> None:
 
 def test_back_and_next_and_the_arrow_keys_step(step: Any, page: Any) -> None:
     def now() -> str:
-        return step.locator('[role=tab][aria-selected="true"] .name').inner_text()
+        return str(step.locator('[role=tab][aria-selected="true"] .name').inner_text())
 
     back, following = (step.get_by_role("button", name=name) for name in ("Back", "Next"))
     assert now() == "X"

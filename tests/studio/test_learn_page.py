@@ -177,7 +177,7 @@ def test_the_theme_is_chosen_and_kept(page: Any) -> None:
     button = page.get_by_role("button", name="Theme")
 
     def surface() -> str:
-        return page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
 
     light = surface()
     button.click()
