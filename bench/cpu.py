@@ -18,10 +18,10 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -71,18 +71,23 @@ def tensors(shape: tuple[int, ...], keys: int, key_heads: int, dtype: str) -> li
     return [torch.randn(s).to(getattr(torch, dtype)) for s in (shape, other, other)]
 
 
+def _with_health(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    return native.forward(prepare(q, k, v, mask=mask), health=True)
+
+
 def forward(name: str, heads: int, n: int, d: int, dtype: str, causal: bool) -> Work:
     q, k, v = tensors((1, heads, n, d), n, heads, dtype)
     mask = ll.Causal() if causal else None
     flops = 4 * heads * n * n * d * (0.5 if causal else 1)
-    return (name, lambda: native.forward(prepare(q, k, v, mask=mask), health=True),
-            lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal), flops, "GFLOP/s")  # fmt: skip
+    ours = partial(_with_health, q, k, v, mask)
+    theirs = partial(F.scaled_dot_product_attention, q, k, v, is_causal=causal)
+    return name, ours, theirs, flops, "GFLOP/s"
 
 
 def decode(name: str, heads: int, keys: int, dtype: str) -> Work:
     q, k, v = tensors((1, heads, 1, 128), keys, heads, dtype)
-    return (name, lambda: native.forward(prepare(q, k, v), health=True),
-            lambda: F.scaled_dot_product_attention(q, k, v), k.nbytes + v.nbytes, "GB/s")  # fmt: skip
+    ours, theirs = partial(_with_health, q, k, v), partial(F.scaled_dot_product_attention, q, k, v)
+    return name, ours, theirs, k.nbytes + v.nbytes, "GB/s"
 
 
 def tiny(name: str) -> Work:
@@ -222,7 +227,8 @@ def figure(points: list[tuple[int, float, float]]) -> str:
     for power in range(low, high + 1):
         y = at(points[0][0], 10.0**power / 1e3).split(",")[1]
         parts.append(f'<path d="M{left},{y}H{width - 20}" stroke="#ddd"/>'
-                     f'<text x="{left - 8}" y="{y}" text-anchor="end" dominant-baseline="middle">{10.0**power:g} ms</text>')  # fmt: skip
+                     f'<text x="{left - 8}" y="{y}" text-anchor="end" '
+                     f'dominant-baseline="middle">{10.0**power:g} ms</text>')  # fmt: skip
     for n, _, _ in points:
         x = at(n, 10.0**low / 1e3).split(",")[0]
         parts.append(f'<text x="{x}" y="{height - bottom + 20}" text-anchor="middle">{n}</text>')
@@ -271,7 +277,7 @@ def main() -> None:
         "command": " ".join(["python", "bench/cpu.py", *sys.argv[1:]]),
         "machine": f"{platform.machine()}, {os.cpu_count()} processors",
         "load before": f"{os.getloadavg()[0]:.1f}",
-        "versions": f"limelight {ll.__version__}, torch {torch.__version__}, NumPy {np.__version__}",
+        "versions": f"limelight {ll.__version__}, torch {torch.__version__}",
         "threads": native.threads(), "instruction set": native.isa(),
     }  # fmt: skip
     if given.json:
