@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import limelight as ll
@@ -26,6 +26,7 @@ def cells(allowed: Any) -> Any:
 
 
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask.expression)
+@settings(deadline=None)
 @given(edges=st.tuples(st.integers(0, 11), st.integers(0, 11), st.integers(0, 13), st.integers(0, 13)))
 def test_crop_is_the_rectangle(mask: Any, edges: tuple[int, int, int, int]) -> None:
     top, bottom, left, right = edges
@@ -42,3 +43,13 @@ def test_a_band_that_covers_the_rectangle_is_dropped() -> None:
     assert causal.crop(slice(50, 60), slice(0, 20)).everything
     assert causal.crop(slice(0, 20), slice(50, 60)).reach(0, 20) == (0, 0)
     assert causal.crop(slice(50, 60), slice(50, 60)).band == (-10, 0)
+
+
+@settings(deadline=None)
+@given(st.tuples(*[st.integers(-15, 15)] * 2), st.tuples(*[st.integers(0, 12)] * 4))
+def test_a_band_reaches_as_far_as_its_cells(band: tuple[int, int], sizes: tuple[int, int, int, int]) -> None:
+    nq, nk, start, stop = sizes
+    i, j = np.arange(nq)[:, None], np.arange(nk)
+    used = np.nonzero(((j - i >= band[0]) & (j - i <= band[1]))[start:stop].any(axis=0))[0]
+    want = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)
+    assert ll.masks.Allowed(nq, nk, band=band).reach(start, stop) == want

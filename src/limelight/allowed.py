@@ -112,6 +112,12 @@ class Allowed:
         """The smallest range of keys that rows start..stop may look at, over batch and heads."""
         if self.band is None and self.spans is None:
             return 0, self.nk
+        if self.spans is None and self.band is not None:  # at any length, no row need be looked at
+            low, high = self.band
+            first, last = max(start, -high), min(stop, self.nq, self.nk - low) - 1
+            if first > last or low > high:
+                return 0, 0
+            return max(0, first + low), min(self.nk, last + high + 1)
         rows = self.rows[:, :, start:stop]
         used = rows[..., 0] < rows[..., 1]
         if not used.any():

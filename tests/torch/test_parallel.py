@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -498,6 +498,7 @@ def test_a_bias_of_the_wrong_rows() -> None:
     assert on(3, bad_bias) == ["refused"] * 3
 
 
+@settings(deadline=None)
 @given(st.integers(1, 9), st.integers(0, 60), st.sampled_from(LAYOUTS))
 def test_a_layout_deals_out_every_position_once(ranks: int, length: int, name: str) -> None:
     layout = Layout(ranks, name)
