@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import limelight as ll
-import torch
 from limelight import reference
 from limelight.call import prepare
 from tests.cases import CASES, Case, assert_close, plainly

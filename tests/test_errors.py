@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import limelight as ll
-import torch
 from limelight.errors import ArgumentError, DtypeError, EngineError, ShapeError
 
 X = np.ones((2, 4, 5, 3))

@@ -205,8 +205,8 @@ def flatten(array: Any, batch: tuple[int, ...], heads: int, name: str, tail: int
         fits = False
     if not fits and any(n != 1 for n in (*lead, head)):
         raise ShapeError(
-            f"the {name} is made for batch {tuple(lead)} and {head} heads, which does not broadcast "
-            f"to batch {batch} and {heads} query heads: give it [..., {heads}, queries, keys], or "
+            f"the {name} is made for batch {tuple(lead)} and {head} heads, which does not "
+            f"broadcast to batch {batch} and {heads} query heads: give it [..., {heads}, queries, keys], or "
             f"1 where it is the same for all"
         )
     if all(n == 1 for n in lead):

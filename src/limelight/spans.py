@@ -41,7 +41,7 @@ def intersect(a: Spans, b: Spans, nk: int) -> Spans:
 
 
 def move(spans: Spans, by: int, nk: int) -> Spans:
-    """The same keys counted from key `by` on, of which there are nk: what lies outside is cut off."""
+    """The same keys counted from key `by` on, nk of them: what lies outside is cut off."""
     moved = np.clip(spans - by, 0, nk)
     return _tidy(moved[..., 0], moved[..., 1], nk)
 

@@ -1,4 +1,4 @@
-"""The extension module built from csrc/bind.cpp. Arrays are buffers or (address, shape, strides)."""
+"""The extension built from csrc/bind.cpp. Arrays are buffers or (address, shape, strides)."""
 
 from typing import Any
 
