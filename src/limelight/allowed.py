@@ -206,8 +206,8 @@ def flatten(array: Any, batch: tuple[int, ...], heads: int, name: str, tail: int
     if not fits and any(n != 1 for n in (*lead, head)):
         raise ShapeError(
             f"the {name} is made for batch {tuple(lead)} and {head} heads, which does not "
-            f"broadcast to batch {batch} and {heads} query heads: give it [..., {heads}, queries, keys], or "
-            f"1 where it is the same for all"
+            f"broadcast to batch {batch} and {heads} query heads: give it [..., {heads}, queries, "
+            f"keys], or 1 where it is the same for all"
         )
     if all(n == 1 for n in lead):
         return array.reshape((1, head, *rest))
