@@ -123,7 +123,7 @@ def vit() -> Page:
     page.numbers["steps"] = f"{facts['steps']:,}"
     page.numbers["layers"], page.numbers["heads"] = str(len(capture)), str(capture[0].heads)
     page.numbers["digits"] = str(len(labels))
-    page.numbers["misread"] = " and ".join(f"a {labels[i]} read as {read[i]}" for i in wrong)
+    page.numbers["misread"] = " and ".join(f"{_a(labels[i])} read as {_a(read[i])}" for i in wrong)
     ink = (capture.image.astype(float) < 128).any(-1)  # dark on light
     rows = []
     for site in capture:
@@ -213,7 +213,7 @@ def looks(capture: Capture, layer: int, entries: tuple[int, ...], theme: str) ->
     for batch in entries:
         weights = np.mean([site.weights(rows=[0], head=h, batch=batch)[0]
                            for h in range(site.heads)], axis=0)  # fmt: skip
-        title = f"a {source['labels'][batch]}, read as {source['read'][batch]}"
+        title = f"{_a(source['labels'][batch])}, read as {_a(source['read'][batch])}"
         drawn.append(pictures.patches(capture.image[batch], weights, grid=capture.grid,
                                       title=title, theme=theme))  # fmt: skip
     return drawn[0].beside(*drawn[1:])
@@ -225,6 +225,10 @@ def _title(capture: Capture, layer: int, head: int) -> str:
 
 def _model(capture: Capture) -> str:
     return str(capture.source["model"]).partition(",")[0]
+
+
+def _a(digit: int) -> str:
+    return f"{'an' if digit == 8 else 'a'} {digit}"
 
 
 def _patches(ink: Any, grid: Any) -> Any:
