@@ -53,7 +53,7 @@ def count(words, most=10):
     for word in words:
         key = word.lower()
         table[key] = table.get(key, 0) + 1
-    return sorted(table.items())[:most]
+    return dict(sorted(table.items(), key=lambda x: x[1])[:most])
 '''
 
 

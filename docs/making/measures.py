@@ -33,13 +33,17 @@ class Found:
 def best(capture: Capture, targets: Targets) -> Found:
     """The head with the largest share of its attention on the targets."""
     chance = float(np.mean([len(to) / (at + 1) for at, to in targets.items()]))
-    found = []
-    for site in capture:
-        for head in range(site.heads):
-            weights = site.weights(head=head)
-            share = float(np.mean([weights[at, to].sum() for at, to in targets.items()]))
-            found.append(Found(site.layer, head, share, chance, len(targets)))
+    found = [
+        Found(site.layer, head, share(capture, site.layer, head, targets), chance, len(targets))
+        for site in capture
+        for head in range(site.heads)
+    ]
     return max(found, key=lambda one: one.share)
+
+
+def share(capture: Capture, layer: int, head: int, targets: Targets) -> float:
+    weights = capture[layer].weights(head=head)
+    return float(np.mean([weights[at, to].sum() for at, to in targets.items()]))
 
 
 def previous(text: str) -> Targets:
@@ -82,16 +86,27 @@ def repeated_words(text: str) -> Targets:
 
 def open_bracket(text: str) -> Targets:
     """From inside brackets to the innermost one that is open."""
+    return {p: waiting[-1:] for p, waiting in _open(text).items()}
+
+
+def nested(text: str) -> tuple[Targets, Targets]:
+    """From inside several brackets to the innermost, and to the outermost."""
+    deep = {p: waiting for p, waiting in _open(text).items() if len(waiting) > 1}
+    return {p: w[-1:] for p, w in deep.items()}, {p: w[:1] for p, w in deep.items()}
+
+
+def _open(text: str) -> Targets:
+    """The brackets that are open at each character, outermost first."""
     waiting: list[int] = []
-    targets: Targets = {}
+    found: Targets = {}
     for p, sign in enumerate(text):
         if sign in CLOSERS and waiting:
             waiting.pop()
         if waiting:
-            targets[p] = [waiting[-1]]
+            found[p] = list(waiting)
         if sign in OPENERS:
             waiting.append(p)
-    return targets
+    return found
 
 
 def line_start(text: str) -> Targets:

@@ -101,6 +101,9 @@ def code() -> Page:
         "looks from inside a name to its first letter": measures.word_start(text),
         "looks at the character before": measures.previous(text),
     })  # fmt: skip
+    for name, targets in zip(("inner", "outer"), measures.nested(text), strict=True):
+        lit = measures.share(capture, found[0].layer, found[0].head, targets)
+        page.numbers[name] = f"{100 * lit:.0f}"
     inside, keys, loop = (text.index(words) for words in ("return", "key = ", "    for"))
     parts = (slice(inside, len(text) - 1), slice(keys, inside - 5), slice(loop, keys + 12))
     for name, one, part in zip(("brackets", "names", "indentation"), found, parts, strict=False):
