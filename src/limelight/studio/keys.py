@@ -22,7 +22,8 @@ class Keys:
     """The secrets of one start.
 
     >>> keys = Keys()
-    >>> keys.opens(keys.ticket), keys.opens(keys.ticket), keys.opens(keys.token)
+    >>> ticket = keys.ticket
+    >>> keys.opens(ticket), keys.opens(ticket), keys.opens(keys.token)
     (True, False, True)
     """
 
