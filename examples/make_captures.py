@@ -48,7 +48,7 @@ KATHARINA:
 I know it is the sun that shines so bright.
 """
 FUNCTION = '''\
-def count(words, most=10):
+def count(words, most=9):
     table = {}
     for word in words:
         key = word.lower()
