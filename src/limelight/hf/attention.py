@@ -18,6 +18,7 @@ from limelight.hf.masks import CompactMask
 from limelight.masks import Causal, Mask
 from limelight.torch import functional
 
+CAUSAL = Causal()  # one for all layers, so that a recorder measures it once
 RECORDER = "limelight_recorder"  # the attribute on the modules of a model that is captured
 
 
@@ -79,7 +80,7 @@ def understand(
         if is_causal and query.shape[2] > 1:
             # Without a mask causal starts at the first key; keys after the last query are the
             # unused end of a static cache.
-            mask, keys = Causal(), query.shape[2]
+            mask, keys = CAUSAL, query.shape[2]
     elif isinstance(attention_mask, CompactMask):
         mask, keys = attention_mask.rule, attention_mask.keys
     elif attention_mask.dtype == torch.bool:

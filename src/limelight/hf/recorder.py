@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from transformers import PreTrainedModel
 
 from limelight.allowed import Allowed
 from limelight.arrays import as_numpy
+from limelight.capture import Rows
 from limelight.capture.intervals import measure
 from limelight.errors import ArgumentError
 from limelight.hf.attention import RECORDER, Asked, site_name
@@ -23,6 +27,7 @@ from limelight.hf.series import Said, Series
 from limelight.masks import Explicit, as_mask
 from limelight.torch import functional
 
+LARGE = 1 << 20  # numbers in the queries of one call
 CROSS = re.compile(r"cross|encoder_attn|enc_?dec", re.IGNORECASE)
 
 
@@ -75,7 +80,9 @@ class Recorder:
         seen = functional.inspect(*asked[:3], **asked.rule, site=site_name(module))
         query, key, value, rule = asked
         spans, cells = self._rows(rule["mask"], query.shape[2], key.shape[2])
-        said = Said(seen.health.numpy(), self._array(rule["bias"]), spans, cells)
+        health = seen.health.numpy()
+        rows = Rows(*(np.array(x) for x in (health.logsumexp, health.max_logit, health.entropy)))
+        said = Said(rows, self._array(rule["bias"]), spans, cells)
         at = (name, turn)
         if at not in self.series:
             self.series[at] = Series(
@@ -86,6 +93,8 @@ class Recorder:
                 dtype=self.dtype,
             )  # fmt: skip
         self.series[at].add(query, key, value if self.values else None, said)
+        if query.numel() > LARGE:
+            release()
         if self.progress is not None:
             self.progress(name)
         output: Tensor = seen.output
@@ -149,6 +158,23 @@ class Recorder:
         if not wanted:
             raise ArgumentError("no layer was asked for: give layer numbers, or None for all")
         return wanted
+
+
+def release() -> None:
+    """Hand memory that was freed back to the system.
+
+    What a capture keeps lies between the model's short-lived tensors, and the C library then finds
+    no gap for the next ones: SmolLM2 at 8,192 tokens grew to 4.1 GB, for 0.75 GB kept. Trimming
+    costs milliseconds a layer. Only glibc needs it, and has it.
+    """
+    trim = _trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _trim() -> Any:
+    return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
 
 def layer_numbers(model: PreTrainedModel) -> set[int]:

@@ -20,7 +20,6 @@ from limelight.arrays import as_numpy
 from limelight.capture import Rows, Site
 from limelight.capture.intervals import simplify, stack
 from limelight.errors import ArgumentError
-from limelight.health import Health
 from limelight.masks import Explicit, Mask
 
 Array = NDArray[Any]
@@ -31,7 +30,7 @@ CLOSE = 1e-2  # a cache may hold its keys quantised; those of another text diffe
 class Said:
     """What a call's pass said about its rows, and its mask row by row."""
 
-    health: Health  # NumPy
+    rows: Rows
     bias: Array | None
     spans: sp.Spans | None  # [B|1, H|1, nq, R, 2], None where only cells can say it
     cells: Array | None  # then these: bool [B|1, H|1, nq, nk]
@@ -87,7 +86,7 @@ class Series:
     def site(self, labels: dict[str, Any]) -> Site:
         """The whole run as one site."""
         rows = Rows(*(
-            np.concatenate([getattr(said.health, name) for said, _ in self.steps], axis=2)
+            _joined([getattr(said.rows, name) for said, _ in self.steps])
             for name in ("logsumexp", "max_logit", "entropy")
         ))  # fmt: skip
         # What the pass measured belongs to its own numbers, not to rounded ones.
