@@ -176,18 +176,16 @@ export interface Ranked extends HeadAt {
   readonly verdict: string;
 }
 
-/** Every head, the one of most concern first; those without a figure last. */
-export function worstFirst(
-  kind: FigureKind,
-  table: readonly (readonly (number | null)[])[],
-  verdicts: readonly (readonly string[])[],
-): Ranked[] {
-  const all = table.flatMap((row, site) =>
-    row.map((value, head) => ({ site, head, value, verdict: verdicts[site]?.[head] ?? "" })),
+/** Every head, the one of most concern first, among equals by its largest weight; without a figure last. */
+export function worstFirst(kind: FigureKind, health: readonly (SiteHealth | undefined)[]): Ranked[] {
+  const all = health.flatMap((row, site) =>
+    (row?.figures[kind.name] ?? []).map((value, head) => ({
+      site, head, value, verdict: row?.verdicts[head] ?? "", tie: row?.figures.max_prob[head] ?? 0,
+    })),
   );
   const sign = kind.worse === "high" ? -1 : 1;
   return all.sort((a, b) => {
     if (a.value === null || b.value === null) return Number(a.value === null) - Number(b.value === null);
-    return sign * (a.value - b.value) || a.site - b.site || a.head - b.head;
+    return sign * (a.value - b.value) || b.tie - a.tie || a.site - b.site || a.head - b.head;
   });
 }

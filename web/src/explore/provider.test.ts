@@ -1,0 +1,54 @@
+import { describe, expect, it } from "vitest";
+import type { CaptureInfo, SiteHealth, SiteInfo } from "./api";
+import { clean, figureOf, scaleOf, siteLabels, tokensOf, worstFirst } from "./provider";
+
+const health = (site: number, saturated: (number | null)[], max_prob: number[]): SiteHealth => ({
+  site,
+  figures: { saturated, max_prob } as unknown as SiteHealth["figures"],
+  verdicts: saturated.map(() => "healthy"),
+});
+
+const site = (over: Partial<SiteInfo>): SiteInfo => ({
+  index: 0, name: "a", layer: 0, kind: "self", batch: 1, heads: 1, key_heads: 1, queries: 3, keys: 3, head_size: 2,
+  value_size: 0, scale: 1, softcap: null, sinks: false, bias: false, mask: "everything", ...over,
+});
+
+const info = (sites: SiteInfo[], over: Partial<CaptureInfo> = {}): CaptureInfo => ({
+  id: "x", origin: "folder", title: "", model: "", text: "", layers: 1, heads: 1, tokens: 3, image: false, source: {},
+  key_tokens: [["a", "b", "c"]], query_tokens: [["a", "b", "c"]], grid: null, grid_start: 0, sites, ...over,
+});
+
+describe("ranking heads", () => {
+  it("puts the worst first, ties by the largest weight, the unknown last", () => {
+    const rows = [health(0, [0.5, 1, null], [0.6, 0.96, 0]), undefined, health(2, [1, 0.5], [0.99, 0.7])];
+    expect(worstFirst(figureOf("saturated"), rows).map(({ site, head }) => [site, head])).toEqual([
+      [2, 0], [0, 1], [2, 1], [0, 0], [0, 2],
+    ]);
+  });
+
+  it("lights what is of concern", () => {
+    expect(scaleOf(figureOf("spread"), [[0.2]])).toEqual([1, 0]);
+    expect(scaleOf(figureOf("max_logit"), [[3, null], [40]])).toEqual([0, 40]);
+  });
+});
+
+describe("names", () => {
+  it("gives a decoding site the last tokens as its queries", () => {
+    const one = site({ queries: 1, keys: 3 });
+    expect(tokensOf(info([one]), one, 0)).toEqual({ queries: ["c"], keys: ["a", "b", "c"] });
+  });
+
+  it("falls back to positions where nothing fits", () => {
+    const cross = site({ kind: "cross", queries: 2, keys: 5 });
+    expect(tokensOf(info([cross]), cross, 0)).toEqual({ queries: ["0", "1"], keys: ["0", "1", "2", "3", "4"] });
+  });
+
+  it("names sites where a layer has several", () => {
+    expect(siteLabels(info([site({}), site({ name: "b" })]))).toEqual(["a", "b"]);
+    expect(siteLabels(info([site({}), site({ layer: 4 })]))).toEqual(["0", "4"]);
+  });
+
+  it("lets no text turn the page round", () => {
+    expect(clean("a\u202eb\u0000c\nd")).toBe("a\ufffdb\ufffdc\nd");
+  });
+});
