@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Labels = tuple[tuple[str, ...], ...]  # one tuple of texts for each batch entry
 KINDS = ("self", "cross")
+SHORT = 4096  # keys that are summed in about a millisecond
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,12 +170,17 @@ class Site:
         return trace(one.query[0, 0], one.key[0, 0], value, **one._headless, tokens=tokens)
 
     def cell(self, row: int, column: int, *, head: int = 0, batch: int = 0) -> Cell:
-        """One weight with all that goes into it, at any length."""
+        """One weight with all that goes into it, at any length.
+
+        A short row is summed anew in float64; a long one takes the row's statistics where they
+        are at hand, which are those of a pass in the precision of the arrays.
+        """
         head = self._index("head", head, self.heads)
         batch = self._index("batch", batch, self.batch)
         row = self._index("row", row, self.queries)
         column = self._index("column", column, self.keys)
-        known = self.statistics if "statistics" in vars(self) or self.rows is not None else None
+        at_hand = "statistics" in vars(self) or self.rows is not None
+        known = self.statistics if at_hand and self.keys > SHORT else None
         at = (batch, head, row)
         return cell(
             self._valued, row, column, head=head, batch=batch,
