@@ -66,7 +66,7 @@ print(*ll.captures().names)
 
 def fresh(*arguments: str, code: int = 0) -> str:
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False,
-                          timeout=120, env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1"})  # fmt: skip
+                          timeout=280, env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1"})  # fmt: skip
     assert done.returncode == code, done.stderr[-2000:]
     return done.stdout if code == 0 else done.stderr
 
