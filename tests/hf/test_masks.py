@@ -27,6 +27,8 @@ FUNCTIONS = {
     "causal": theirs.causal_mask_function,
     "everything": theirs.bidirectional_mask_function,
     "window": theirs.sliding_window_causal_mask_function(3),
+    "no window": theirs.sliding_window_causal_mask_function(0),
+    "no window alone": theirs.sliding_window_overlay(0),
     "both ways": theirs.sliding_window_bidirectional_mask_function(2),
     "chunks": theirs.chunked_causal_mask_function(4, torch.tensor([3, 0])),
     "packed": theirs.and_masks(

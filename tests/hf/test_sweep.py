@@ -1,8 +1,9 @@
 """Every architecture that Transformers has and that fits a few thousand numbers, on limelight.
 
-The systems of test_systems are chosen by hand; here the rest is tried: each text model that can be
-built from the sizes below runs a left-padded batch, and must give eager's logits wherever it goes
-through the attention interface. Minutes long, so it waits for `-m slow`.
+The systems of test_systems are chosen by hand; here the rest is tried: each text, translation and
+vision model that can be built from the sizes below runs a padded batch, and must give eager's
+logits wherever it goes through the attention interface. Minutes long, so most wait for `-m slow`;
+those that once were wrong run every time.
 """
 
 from __future__ import annotations
@@ -27,58 +28,89 @@ SIZES = {
     "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 12, "decoder_layers": 2,
     "encoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
     "encoder_ffn_dim": 37, "decoder_ffn_dim": 37, "embedding_size": 32, "word_embed_proj_dim": 32,
+    "image_size": 32, "patch_size": 8, "num_labels": 5, "num_channels": 3, "d_kv": 8, "d_ff": 37,
+    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "decoder_start_token_id": 0,
 }  # fmt: skip
 KINDS = {
+    "causal": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING,
+    "masked": modeling_auto.MODEL_FOR_MASKED_LM_MAPPING,
+    "translation": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+    "vision": modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
+}
+NAMES = {
     "causal": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     "masked": modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    "translation": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    "vision": modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
 }
-MODELS = [(kind, name) for kind, names in KINDS.items() for name in names]
+ALWAYS = {
+    ("causal", "qwen2_moe"),  # makes a mask with a window of no keys, and uses it nowhere
+    ("translation", "nllb-moe"),  # its cross attention says it is causal
+    ("translation", "bigbird_pegasus"),  # adds the mask to its logits itself
+}
+MODELS = [
+    pytest.param(kind, name, marks=() if (kind, name) in ALWAYS else pytest.mark.slow)
+    for kind, names in NAMES.items()
+    for name in names
+]
 LARGEST = 10_000_000
 
 
 def model_of(kind: str, name: str) -> Any:
-    mapping = {"causal": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING,
-               "masked": modeling_auto.MODEL_FOR_MASKED_LM_MAPPING}[kind]  # fmt: skip
+    mapping = KINDS[kind]
     config_class = next((c for c in mapping if c.model_type == name), None)
     if config_class is None:
         pytest.skip("another row is the same model")
     known = {*inspect.signature(config_class.__init__).parameters,
              *getattr(config_class, "__dataclass_fields__", {})}  # fmt: skip
+    found = mapping[config_class]
+    model_class = found[0] if isinstance(found, tuple) else found
     torch.manual_seed(0)
     try:
         config = config_class(**{key: size for key, size in SIZES.items() if key in known})
         with torch.device("meta"):
-            size = sum(p.numel() for p in mapping[config_class](config).parameters())
+            size = sum(p.numel() for p in model_class(config).parameters())
         if size > LARGEST:
             pytest.skip("its sizes have other names")
-        return mapping[config_class](config).eval().float()
+        return model_class(config).eval().float()
     except Exception as error:
         pytest.skip(f"cannot be built small: {type(error).__name__}")
 
 
-@pytest.mark.slow
+def arguments(kind: str) -> dict[str, Any]:
+    """A batch of two, the first entry padded."""
+    drawn = torch.Generator().manual_seed(3)
+    if kind == "vision":
+        return {"pixel_values": torch.randn((2, 3, 32, 32), generator=drawn)}
+    ids = torch.randint(3, 61, (2, 11), generator=drawn)
+    real = torch.ones_like(ids)
+    if kind == "translation":
+        real[0, -3:] = 0
+        return {"input_ids": ids, "attention_mask": real, "decoder_input_ids": ids[:, :7]}
+    real[0, :3] = 0
+    more = {"use_cache": False} if kind == "causal" else {}
+    return {"input_ids": ids, "attention_mask": real, **more}
+
+
+def logits(model: Any, implementation: str, given: dict[str, Any]) -> torch.Tensor:
+    model.set_attn_implementation(implementation)
+    with torch.no_grad():
+        found = model(**given).logits
+    decoding = "attention_mask" in given and "decoder_input_ids" not in given
+    return found[given["attention_mask"].bool()] if decoding else found
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("kind", "name"), MODELS)
 def test_architectures(kind: str, name: str) -> None:
-    model = model_of(kind, name)
+    model, given = model_of(kind, name), arguments(kind)
     if not model._can_set_attn_implementation():
         pytest.skip("computes its attention by itself")
-    drawn = torch.Generator().manual_seed(3)
-    ids = torch.randint(3, 61, (2, 11), generator=drawn)
-    real = torch.ones_like(ids)
-    real[0, :3] = 0
-    given = {"input_ids": ids, "attention_mask": real}
-    if kind == "causal":
-        given["use_cache"] = False
     try:
-        model.set_attn_implementation("eager")
-        with torch.no_grad():
-            expected = model(**given).logits[real.bool()]
+        expected = logits(model, "eager", given)
     except Exception as error:
         pytest.skip(f"takes other inputs: {type(error).__name__}")
-    model.set_attn_implementation("limelight")
-    with torch.no_grad():
-        found = model(**given).logits[real.bool()]
+    found = logits(model, "limelight", given)
     assert float((found - expected).abs().max()) < 1e-4 * float(expected.abs().max())
     try:
         with torch.no_grad(), hf.capture(model) as captured:

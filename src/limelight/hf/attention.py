@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from limelight.errors import ArgumentError
-from limelight.hf.masks import CompactMask
+from limelight.hf.masks import CompactMask, only_eager
 from limelight.masks import Causal, Mask
 from limelight.torch import functional
 
@@ -59,6 +59,7 @@ def attention(
         )
     if is_causal is None:
         is_causal = getattr(module, "is_causal", False)
+    is_causal = is_causal and not only_eager(type(module).__module__)
     asked = understand(query, key, value, attention_mask, is_causal, position_bias)
     asked.rule.update(scale=scaling, softcap=softcap, sinks=s_aux)
     recorder = getattr(module, RECORDER, None)

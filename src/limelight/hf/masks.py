@@ -13,6 +13,7 @@ is the same boolean tensor that `sdpa` gets.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from transformers import PreTrainedModel
 from transformers import masking_utils as theirs
 from transformers.utils.import_utils import is_tracing
 
@@ -60,7 +62,8 @@ class CompactMask(Tensor):
     """Looks like bool [B, 1, Nq, Nk] and holds a rule; any operation on it gets the true cells.
 
     `rule` is a limelight mask over the first `keys` of the keys; the rest (the unused end of a
-    static cache) is hidden from every query. None is a rule that hides nothing.
+    static cache) is hidden from every query. None is a rule that hides nothing. With a float dtype
+    it looks like eager's mask instead: 0 where a query may attend, the least float where not.
     """
 
     rule: Mask | None
@@ -68,16 +71,17 @@ class CompactMask(Tensor):
 
     @staticmethod
     def __new__(
-        cls, rule: Mask | None, keys: int, shape: tuple[int, int, int, int], device: Any
-    ) -> CompactMask:
+        cls, rule: Mask | None, keys: int, shape: tuple[int, int, int, int],
+        dtype: torch.dtype = torch.bool, device: Any = "cpu",
+    ) -> CompactMask:  # fmt: skip
         self: CompactMask = torch.Tensor._make_wrapper_subclass(
-            cls, shape, dtype=torch.bool, device=device
+            cls, shape, dtype=dtype, device=device
         )
         self.rule = None if rule is None else Remembered(rule)
         self.keys = keys
         return self
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
 
     def cells(self) -> Tensor:
@@ -85,7 +89,12 @@ class CompactMask(Tensor):
         batch, _, nq, nk = self.shape
         cells = np.zeros((batch, 1, nq, nk), np.bool_)
         cells[..., : self.keys] = True if self.rule is None else self.rule.dense(nq, self.keys)
-        return torch.from_numpy(cells).to(self.device)
+        shown = torch.from_numpy(cells).to(self.device)
+        if self.dtype == torch.bool:
+            return shown
+        return torch.zeros(shown.shape, dtype=self.dtype, device=self.device).masked_fill(
+            ~shown, torch.finfo(self.dtype).min
+        )
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         rule = "everything" if self.rule is None else self.rule.expression
@@ -117,23 +126,29 @@ def mask(
     allow_is_causal_skip: bool = True,
     allow_is_bidirectional_skip: bool = False,
     use_vmap: bool = False,
+    dtype: torch.dtype = torch.float32,
     device: Any = "cpu",
     **kwargs: Any,
 ) -> Tensor | None:
     """What Transformers calls for `attn_implementation="limelight"`; its arguments are theirs.
 
     Returns None exactly where the attention function alone can tell what was meant: everything
-    visible, or plain causal from the first position on.
+    visible, or plain causal from the first position on (see `only_eager`).
     """
     if isinstance(attention_mask, CompactMask):  # made beforehand, as generate() does
         return attention_mask
+    eager = only_eager(type(kwargs.get("config")).__module__)
+    if eager:
+        allow_is_causal_skip = allow_is_causal_skip and q_length == 1
     # A compiled decoding step takes the mask from outside its graph: that must be a plain tensor.
     compiled_step = q_length == 1 and not allow_is_causal_skip and not allow_is_bidirectional_skip
     if compiled_step or is_tracing(attention_mask) or is_tracing(q_offset):
-        return theirs.sdpa_mask(
+        make = theirs.eager_mask if eager else theirs.sdpa_mask
+        return make(
             batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask,
-            local_size, allow_is_causal_skip, allow_is_bidirectional_skip, use_vmap=use_vmap,
-            device=device,
+            local_size=local_size, allow_is_causal_skip=allow_is_causal_skip,
+            allow_is_bidirectional_skip=allow_is_bidirectional_skip, use_vmap=use_vmap,
+            dtype=dtype, device=device,
         )  # fmt: skip
     view = View(batch_size, q_length, kv_length, int(q_offset), int(kv_offset), device)
     padding = theirs.prepare_padding_mask(attention_mask, kv_length, kv_offset)
@@ -141,11 +156,43 @@ def mask(
     if rule is None and keys == kv_length:
         plain = allow_is_bidirectional_skip or (allow_is_causal_skip and q_length == 1)
     else:
-        # The attention function's own causal rule starts at the first key: top-left.
+        # The attention function's own causal rule starts at the first key.
         plain = allow_is_causal_skip and rule == Causal() and keys == q_length > 1
     if plain:
         return None
-    return CompactMask(rule, keys, (batch_size, 1, q_length, kv_length), device)
+    shape = (batch_size, 1, q_length, kv_length)
+    return CompactMask(rule, keys, shape, dtype if eager else torch.bool, device)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def only_eager(module: str) -> bool:
+    """Whether a family of models, named by the module of a class in it, never learned sdpa.
+
+    Without a mask, sdpa takes a module's `is_causal` to heart and eager does not. Families that run
+    on eager alone have that attribute wrong in places (the cross attention of nllb-moe says
+    causal), so there a missing mask hides nothing, and a causal mask is never left out. Parts of
+    them may add the mask to their logits themselves, so it must look like eager's, additive.
+    """
+    found = FAMILIES.get(module)
+    if found is None:
+        models = _models_beside(module)
+        found = FAMILIES[module] = bool(models) and not any(m._supports_sdpa for m in models)
+    return found
+
+
+FAMILIES: dict[str, bool] = {}
+
+
+def _models_beside(module: str) -> list[type[PreTrainedModel]]:
+    if not module.startswith("transformers.models."):
+        return []
+    modeling = module.replace(".configuration_", ".modeling_")
+    classes = vars(sys.modules.get(modeling, object)).values()
+    return [
+        found for found in classes
+        if isinstance(found, type) and issubclass(found, PreTrainedModel)
+        and found.__module__ == modeling
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -204,6 +251,8 @@ class View:
             case "padding":
                 return self._padding(parts["padding_mask"])
             case "and":
+                if _is_causal(function) and _is_shut(function):
+                    return Lengths(0)
                 rule = None
                 for part in parts["mask_functions"]:
                     rule = _both(rule, self._known(part))
@@ -226,6 +275,8 @@ class View:
     def _window(self, left: int | None, right: int | None) -> Mask | None:
         """A band about the positions' own diagonal, where limelight's windows can say it."""
         diagonal = self.q_offset - self.k_offset
+        if left is not None and left < 0:
+            raise NotImplementedError
         if diagonal == self.nk - self.nq:
             if self.nq == 1 and (left is None or left >= self.nk - 1):
                 return None  # the newest query sees all that came before
@@ -310,6 +361,17 @@ def _is_causal(function: Rule) -> bool:
     if kind == "and":
         return any(_is_causal(part) for part in _closure(function)["mask_functions"])
     return kind == "causal"
+
+
+def _is_shut(function: Rule) -> bool:
+    """Whether the rule has a window of no keys, as configs write that say no window at all.
+
+    With a causal rule it hides everything; such a mask is made and then used by no layer.
+    """
+    kind, parts = KINDS.get(getattr(function, "__code__", None)), _closure(function)
+    if kind == "and":
+        return any(_is_shut(part) for part in parts["mask_functions"])
+    return kind == "window" and parts["sliding_window"] < 1
 
 
 def _both(first: Mask | None, second: Mask | None) -> Mask | None:
