@@ -9,6 +9,8 @@ import torch
 
 import limelight as ll
 
+# torch's own, while inductor starts up
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
 
 
