@@ -16,13 +16,34 @@ from torch import Tensor
 from limelight.torch import batching, operators
 
 
+def run(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The operator's arguments in, output and row statistics out, with gradients of the output."""
+    function = Eager if plain() else Attention
+    found: tuple[Tensor, Tensor, Tensor, Tensor] = function.apply(*arguments)
+    return found
+
+
+class Eager(torch.autograd.Function):
+    """Without a transform at work: the engine at once. A function whose context is set up apart,
+    as torch.func needs it, costs a small call 20 µs more.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        found = operators.run_attention(*arguments)
+        operators.setup_context(ctx, arguments, found)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+        return _backward(ctx, grads[0])
+
+
 class Attention(torch.autograd.Function):
-    """The operator's arguments in, output and row statistics out; only the output has gradients."""
+    """The same through the operator, for torch.func and for modes that look at operators."""
 
     @staticmethod
     def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        if plain():
-            return operators.run_attention(*arguments)
         found: tuple[Tensor, Tensor, Tensor, Tensor] = operators.attention(*arguments)
         return found
 
@@ -30,13 +51,17 @@ class Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-        simple = plain() and not torch.is_grad_enabled()
-        run = operators.run_backward if simple else AttentionBackward.apply
-        return operators.differentiate(ctx, grads[0], run=run)
+        return _backward(ctx, grads[0])
 
     @staticmethod
     def vmap(info: Any, dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:
         return batching.map_attention(info.batch_size, dims, arguments, Attention.apply)
+
+
+def _backward(ctx: Any, grad_output: Tensor | None) -> tuple[Any, ...]:
+    simple = plain() and not torch.is_grad_enabled()
+    once = operators.run_backward if simple else AttentionBackward.apply
+    return operators.differentiate(ctx, grad_output, run=once)
 
 
 class AttentionBackward(torch.autograd.Function):

@@ -59,7 +59,7 @@ def attention(
     call = _quick(query, key, value, **same) or prepare(query, key, value, **same)
     if _plain(call):
         return call.restore(bridge.forward(call, engine, health=False, site=site).output)
-    return call.restore(autograd.Attention.apply(*_split(call), engine, False, site)[0])
+    return call.restore(autograd.run(*_split(call), engine, False, site)[0])
 
 
 def inspect(
@@ -87,7 +87,7 @@ def inspect(
             state = bridge.forward(call, engine, health=True, site=site)
             return Inspection(call.restore(state.output), Health.of(call, state))
         arguments, restore = _split(call), call.restore
-        run = autograd.Attention.apply
+        run = autograd.run
     output, logsumexp, max_logit, entropy = run(*arguments, engine, True, site)
     keys = operators.count_keys(arguments.query, arguments.key.shape[2], *arguments[3:7])
     measured = (max_logit.detach(), logsumexp.detach(), entropy.detach(), keys)
