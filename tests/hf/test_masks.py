@@ -10,7 +10,8 @@ import pytest
 import torch
 from transformers import masking_utils as theirs
 
-from limelight.hf.masks import KINDS, CompactMask, mask
+from limelight.hf.compact import CompactMask
+from limelight.hf.masks import KINDS, mask
 from limelight.masks import Causal, Window
 
 BATCH = 2

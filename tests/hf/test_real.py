@@ -143,6 +143,7 @@ def test_an_encoder_writes_nothing(minilm: Loaded) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_eight_thousand_tokens_in_bounded_memory() -> None:
     """Capture and per-head health of all 270 heads at 8,192 tokens: under 4 GB, process and all."""
     started = time.perf_counter()

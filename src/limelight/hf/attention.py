@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from limelight.errors import ArgumentError
-from limelight.hf.masks import CompactMask, only_eager
+from limelight.hf.compact import CompactMask
+from limelight.hf.masks import only_eager
 from limelight.masks import Causal, Mask
 from limelight.torch import functional
 

@@ -1,0 +1,93 @@
+"""CompactMask: a tensor to the model, a rule of a few numbers in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from limelight.allowed import Allowed
+from limelight.masks import Mask
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Remembered(Mask):
+    """A mask that every layer of a model asks for: what it allows is worked out once."""
+
+    mask: Mask
+
+    def dense(self, nq: int, nk: int) -> NDArray[np.bool_]:
+        return self.mask.dense(nq, nk)
+
+    def allowed(self, nq: int, nk: int) -> Allowed:
+        known: dict[tuple[int, int], Allowed] = self.__dict__.setdefault("_allowed", {})
+        if (nq, nk) not in known:
+            known[nq, nk] = self.mask.allowed(nq, nk)
+        return known[nq, nk]
+
+    @property
+    def expression(self) -> str:
+        return self.mask.expression
+
+    def _size(self) -> tuple[int, int]:
+        return self.mask._size()
+
+
+class CompactMask(Tensor):
+    """Looks like bool [B, 1, Nq, Nk] and holds a rule; any operation on it gets the true cells.
+
+    `rule` is a limelight mask over the first `keys` of the keys; the rest (the unused end of a
+    static cache) is hidden from every query. None is a rule that hides nothing. With a float dtype
+    it looks like eager's mask instead: 0 where a query may attend, the least float where not.
+    """
+
+    rule: Mask | None
+    keys: int
+
+    @staticmethod
+    def __new__(
+        cls, rule: Mask | None, keys: int, shape: tuple[int, int, int, int],
+        dtype: torch.dtype = torch.bool, device: Any = "cpu",
+    ) -> CompactMask:  # fmt: skip
+        self: CompactMask = torch.Tensor._make_wrapper_subclass(
+            cls, shape, dtype=dtype, device=device
+        )
+        self.rule = None if rule is None else Remembered(rule)
+        self.keys = keys
+        return self
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        super().__init__()
+
+    def cells(self) -> Tensor:
+        """The true cells, in full."""
+        batch, _, nq, nk = self.shape
+        cells = np.zeros((batch, 1, nq, nk), np.bool_)
+        cells[..., : self.keys] = True if self.rule is None else self.rule.dense(nq, self.keys)
+        shown = torch.from_numpy(cells).to(self.device)
+        if self.dtype == torch.bool:
+            return shown
+        return torch.zeros(shown.shape, dtype=self.dtype, device=self.device).masked_fill(
+            ~shown, torch.finfo(self.dtype).min
+        )
+
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
+        rule = "everything" if self.rule is None else self.rule.expression
+        return f"CompactMask({rule} on {self.keys} keys, shape {tuple(self.shape)})"
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func is torch.ops.aten.detach.default:  # reentrant checkpointing: the same mask
+            return args[0]
+
+        def filled(value: Any) -> Any:
+            return value.cells() if isinstance(value, CompactMask) else value
+
+        args, kwargs = torch.utils._pytree.tree_map(filled, (args, kwargs or {}))
+        return func(*args, **kwargs)
