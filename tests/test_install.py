@@ -39,7 +39,7 @@ def test_the_install_succeeds_and_says_what_is_missing(wheel: Path, tmp_path: Pa
         assert not [name for name in archive.namelist() if "_native" in name and not name.endswith(".pyi")]
         archive.extractall(tmp_path)
     code = (
-        "import sys; sys.meta_path = [f for f in sys.meta_path if 'ditable' not in type(f).__name__]\n"
+        "import sys; sys.meta_path = [f for f in sys.meta_path if 'ScikitBuild' not in type(f).__name__]\n"
         "import numpy as np, limelight as ll; print(ll.__file__); print(ll.engines())\n"
         "x = np.eye(3, dtype=np.float32); print(ll.attention(x, x, x).dtype)\n"
         "ll.attention(x, x, x, engine='native')"
