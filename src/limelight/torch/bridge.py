@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from limelight.call import Call
-from limelight.engines import ENGINES, Engine, choose
-from limelight.errors import EngineError
+from limelight.engines import choose
 from limelight.reference import Gradients, State
 
 SITE = "limelight_site"  # the attribute in which a module finds the name that a monitor gave it
@@ -60,7 +58,7 @@ def report(site: str, passes: Sequence[Pass]) -> None:
 
 def compute(call: Call, engine: str, *, health: bool) -> State:
     """One pass on the engine asked for, unobserved."""
-    row = pick(call, engine)
+    row = choose(call, engine)
     if row.takes_tensors:
         state: State = row.module.forward(call, health=health)
         return state
@@ -69,7 +67,7 @@ def compute(call: Call, engine: str, *, health: bool) -> State:
 
 def backward(call: Call, engine: str, state: State, grad_output: Tensor) -> Gradients:
     """The gradients by every input of the call, in the inputs' own dtypes."""
-    row = pick(call, engine, backward=True)
+    row = choose(call, engine)
     if row.takes_tensors:
         grads: Gradients = row.module.backward(call, state, grad_output)
         return grads
@@ -82,33 +80,6 @@ def backward(call: Call, engine: str, state: State, grad_output: Tensor) -> Grad
             (grads.bias, call.bias), (grads.sinks, call.sinks),
         )
     ))  # fmt: skip
-
-
-def pick(call: Call, engine: str, *, backward: bool = False) -> Engine:
-    """As limelight.engines.choose, with what the table rules out remembered for "auto".
-
-    States are the same whichever engine made them, so under "auto" the backward pass may go to
-    another engine than the forward pass, where the fastest has none.
-    """
-    if engine == "auto":
-        for row in _candidates(call.device, call.dtype, backward):
-            if row.module.cannot(call) is None:
-                return row
-    row = choose(call, engine)
-    if backward and not hasattr(row.module, "backward"):
-        able = ", ".join(x.name for x in _candidates(call.device, call.dtype, True))
-        raise EngineError(f"the engine {row.name!r} has no backward pass: these have: auto, {able}")
-    return row
-
-
-@cache
-def _candidates(device: str, dtype: str, backward: bool) -> tuple[Engine, ...]:
-    """Engines for this device and dtype that are usable on this machine, fastest first."""
-    return tuple(
-        engine for engine in reversed(ENGINES)
-        if device in engine.devices and dtype in engine.dtypes and engine.missing() is None
-        and (hasattr(engine.module, "backward") or not backward)
-    )  # fmt: skip
 
 
 def _arrays(call: Call) -> Call:
