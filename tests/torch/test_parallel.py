@@ -28,6 +28,7 @@ from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError, LimelightError
 from limelight.torch import (
     Monitor,
+    RankError,
     bridge,
     gather_capture,
     gather_health,
@@ -37,8 +38,8 @@ from limelight.torch import (
 )
 from limelight.torch.parallel import exchange
 from limelight.torch.parallel.attention import ContextParallel
-from limelight.torch.parallel.scaling import Job, ring_traffic
-from limelight.torch.parallel.sharding import LAYOUTS, Layout, RankError
+from limelight.torch.parallel.scaling import Job, gather_traffic, ring_traffic
+from limelight.torch.parallel.sharding import LAYOUTS, Layout
 from tests.torch.ranks import Pool, on
 
 FIGURES = ("max_logit", "logsumexp", "entropy", "keys")
@@ -213,6 +214,57 @@ def test_messages_and_bytes_are_those_of_the_formulas(length: int, ranks: int, l
         job = Job(length, ranks, heads=4, key_heads=2, head_size=8, batch=2, itemsize=4)
         assert counted[0]["forward"] == (ranks - 1, (ranks - 1) * job.shard_bytes)
         assert counted[0]["backward"] == (2 * ranks - 1, (ranks - 1) * job.shard_bytes + ranks * job.gradient_bytes)
+
+
+def count_collectives(group: Any, length: int) -> dict[str, Any]:
+    """What leaves this rank in collectives: its own part goes to every other rank."""
+    sent: list[int] = []
+    others = dist.get_world_size(group) - 1
+    all_gather, reduce_scatter = dist.all_gather, exchange._reduce_scatter
+
+    def counting_gather(parts: Any, own: torch.Tensor, **options: Any) -> Any:
+        sent.append(others * own.nbytes)
+        return all_gather(parts, own, **options)
+
+    def counting_reduce(own: torch.Tensor, rows: torch.Tensor, **options: Any) -> Any:
+        sent.append(rows.nbytes - own.nbytes)  # all rows but this rank's own
+        return reduce_scatter(own, rows, **options)
+
+    dist.all_gather, exchange._reduce_scatter = counting_gather, counting_reduce
+    try:
+        query, key, value = (shard(torch.randn(2, h, length, 8), 2, group=group).requires_grad_() for h in (4, 2, 2))
+        output = ContextParallel(group, exchange="gather").attention(query, key, value, mask=ll.Causal())
+        notes, *forward = sent
+        sent.clear()
+        output.sum().backward()
+        return {"notes": notes, "forward": (len(forward), sum(forward)), "backward": (len(sent), sum(sent))}
+    finally:
+        dist.all_gather, exchange._reduce_scatter = all_gather, reduce_scatter
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("length", [48, 37])
+def test_collectives_and_bytes_are_those_of_the_formulas(length: int, ranks: int) -> None:
+    row = 2 * 2 * (8 + 8) * 4  # batch × key heads × sizes × bytes of float32
+    forward, backward = gather_traffic(Layout(ranks).sizes(length), row, row)
+    notes = (ranks - 1) * 13 * 8  # the 13 integers in which the ranks compare shapes
+    for found in on(ranks, count_collectives, length):
+        assert found == {"notes": notes, "forward": forward, "backward": backward}
+    if length == 48:  # equal shards: the formulas as the docs print them
+        job = Job(length, ranks, heads=4, key_heads=2, head_size=8, batch=2, itemsize=4)
+        assert forward == (1, (ranks - 1) * job.shard_bytes)
+        assert backward == (2, (ranks - 1) * (job.shard_bytes + job.gradient_bytes))
+
+
+def test_a_group_says_what_it_carries() -> None:
+    assert on(2, carriers) == [("cpu", "cpu")] * 2
+
+
+def carriers(group: Any) -> tuple[str, str]:
+    place = exchange.Ring.of(group)
+    with pytest.raises(ArgumentError, match=r"the tensors are on meta, and this group \(cpu:gloo,cuda:gloo\) carries none"):
+        place.carrier(torch.device("meta"))
+    return place.carrier(torch.device("cpu")).type, place.carrier(torch.device("cuda", 1)).type
 
 
 class Live(TorchDispatchMode):

@@ -26,6 +26,7 @@ _HOMES = {
     "Alarm": "monitor.alarms",
     "context_parallel": "parallel.attention",
     "ContextParallel": "parallel.attention",
+    "RankError": "parallel.exchange",
     "gather_health": "parallel.gathering",
     "gather_capture": "parallel.gathering",
     "shard": "parallel.sharding",

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from limelight.allowed import Allowed
@@ -24,9 +23,9 @@ from limelight.errors import ArgumentError, DtypeError, LimelightError, ShapeErr
 from limelight.health import Health
 from limelight.masks import as_mask
 from limelight.torch import operators
-from limelight.torch.parallel import ring
-from limelight.torch.parallel.exchange import Ring
-from limelight.torch.parallel.sharding import LAYOUTS, Layout, RankError, check_sizes, resolve
+from limelight.torch.parallel import exchange, ring
+from limelight.torch.parallel.exchange import RankError, Ring
+from limelight.torch.parallel.sharding import LAYOUTS, Layout, check_sizes, resolve
 
 EXCHANGES = ("auto", "ring", "gather")
 GATHER_BELOW = 1 << 25  # bytes of all keys and values: small enough to hold, and one message each
@@ -110,6 +109,12 @@ class ContextParallel:
         sinks: Any = None, site: str = "",
     ) -> tuple[ring.Work, tuple[Any, ...]]:  # fmt: skip
         place = Ring.of(resolve(self.group, None))
+        for name, given in (("query", query), ("key", key), ("value", value)):
+            if not isinstance(given, Tensor):
+                raise DtypeError(
+                    f"{name} is a {type(given).__name__}: context_parallel takes torch tensors, "
+                    f"as torch.from_numpy makes of arrays"
+                )
         layout = Layout(place.ranks, self.layout)
         nq, nk = _agree(place, layout, query, key, value)
         call = prepare(query, key, value, scale=scale, softcap=softcap, sinks=sinks)
@@ -138,16 +143,8 @@ def _agree(
     if wrong is None:
         facts = [*query.shape, *key.shape, value.shape[1], value.shape[2], value.shape[3],
                  DTYPES.index(query.dtype), LAYOUTS.index(layout.name)]  # fmt: skip
-    mine = torch.tensor(facts, dtype=torch.int64, device=query.device)
-    table = [torch.empty_like(mine) for _ in range(place.ranks)]
-    try:
-        dist.all_gather(table, mine, group=place.group)
-    except RuntimeError as error:
-        raise RankError(
-            f"rank {place.rank} of {place.ranks} could not compare shapes with the others within "
-            f"the group's timeout: a rank has died, lags, or does not take part. torch says: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
+    mine = torch.tensor(facts, device=query.device)
+    table = exchange.gather(place, mine, [len(facts)] * place.ranks, "compare shapes")
     if wrong is not None:
         raise wrong
     rows = [row.tolist() for row in table]

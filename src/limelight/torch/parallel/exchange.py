@@ -1,7 +1,8 @@
 """Keys and values on their way between ranks: point to point around a ring, or gathered.
 
 Each rank sends to the next and receives from the one before, while it computes with what it has.
-A wait that fails names the rank that was waited for.
+A wait that fails names the rank that was waited for. NCCL takes messages where they are; Gloo reads
+host memory alone, and gets a GPU's tensors through it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from limelight.torch.parallel.sharding import RankError
+from limelight.errors import ArgumentError, LimelightError
+
+
+class RankError(LimelightError, RuntimeError):
+    """Another rank died, lags, or disagrees about what is being computed."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,18 @@ class Ring:
     def of(cls, group: Any) -> Ring:
         return cls(group, dist.get_rank(group), dist.get_world_size(group))
 
+    def carrier(self, device: torch.device) -> torch.device:
+        """Where a message from this device must lie for the group to take it."""
+        config = dist.get_backend_config(self.group)  # such as cpu:gloo,cuda:nccl
+        backends = dict(pair.split(":") for pair in config.split(","))
+        if device.type not in backends:
+            raise ArgumentError(
+                f"the tensors are on {device}, and this group ({config}) carries none from there: "
+                f"move them to {' or '.join(backends)}, or give a group with a backend for "
+                f"{device.type}, as in init_process_group('cpu:gloo,cuda:nccl')"
+            )
+        return torch.device("cpu") if backends[device.type] == "gloo" else device
+
     def origin(self, hop: int) -> int:
         """Whose keys are here after so many hops."""
         return (self.rank - hop) % self.ranks
@@ -36,14 +53,18 @@ class Ring:
     def start(self, sent: Tensor, received: Tensor, hops: int = 1) -> Pending:
         """Send to the rank `hops` further on and receive from the one as far back."""
         to, source = (self.rank + hops) % self.ranks, (self.rank - hops) % self.ranks
+        carrier = self.carrier(sent.device)
+        sent = sent.to(carrier)
+        buffer = received if carrier == received.device else received.new_empty(
+            received.shape, device=carrier)  # fmt: skip
         ops = []
         if sent.numel():
             ops.append(dist.P2POp(dist.isend, sent, group=self.group, group_peer=to))
         if received.numel():
-            ops.append(dist.P2POp(dist.irecv, received, group=self.group, group_peer=source))
+            ops.append(dist.P2POp(dist.irecv, buffer, group=self.group, group_peer=source))
         with _named(f"could not reach rank {to} or rank {source}", self):
             works = dist.batch_isend_irecv(ops) if ops else []
-        return Pending(self, works, sent, received, source)
+        return Pending(self, works, sent, buffer, received.device, source)
 
 
 @dataclass(frozen=True)
@@ -54,6 +75,7 @@ class Pending:
     works: Sequence[Any]
     sent: Tensor
     received: Tensor
+    device: torch.device
     source: int
 
     def wait(self) -> Tensor:
@@ -61,29 +83,30 @@ class Pending:
         with _named(f"got nothing from rank {self.source}", self.ring):
             for work in self.works:
                 work.wait()
-        return self.received
+        return self.received.to(self.device)
 
 
-def gather(ring: Ring, local: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+def gather(
+    ring: Ring, local: Tensor, sizes: Sequence[int], what: str = "gather keys and values"
+) -> list[Tensor]:
     """Every rank's flat tensor, of the given sizes."""
-    most = max(sizes)
-    padded = (
-        local
-        if local.numel() == most
-        else torch.cat([local, local.new_zeros(most - local.numel())])
-    )
-    whole = [padded.new_empty(most) for _ in sizes]
-    with _named("could not gather the keys and values of all ranks", ring):
-        dist.all_gather(whole, padded, group=ring.group)
-    return [part[:size] for part, size in zip(whole, sizes, strict=True)]
+    most, carrier = max(sizes), ring.carrier(local.device)
+    sent = local.to(carrier)
+    if sent.numel() < most:
+        sent = torch.cat([sent, sent.new_zeros(most - sent.numel())])
+    whole = [sent.new_empty(most) for _ in sizes]
+    with _named(f"could not {what} with all ranks", ring):
+        dist.all_gather(whole, sent, group=ring.group)
+    return [part[:size].to(local.device) for part, size in zip(whole, sizes, strict=True)]
 
 
 def reduce(ring: Ring, rows: Tensor) -> Tensor:
     """The sum over ranks of this rank's row: row r of every rank goes to rank r."""
-    own = rows.new_empty(rows.shape[1])
+    sent = rows.to(ring.carrier(rows.device))
+    own = sent.new_empty(rows.shape[1])
     with _named("could not sum the gradients of all ranks", ring):
-        _reduce_scatter(own, rows.view(-1), group=ring.group)
-    return own
+        _reduce_scatter(own, sent.view(-1), group=ring.group)
+    return own.to(rows.device)
 
 
 # Renamed in torch 2.13

@@ -18,13 +18,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from limelight.errors import ArgumentError, LimelightError, ShapeError
+from limelight.errors import ArgumentError, ShapeError
+from limelight.torch.parallel import exchange
 
 LAYOUTS = ("zigzag", "contiguous")
-
-
-class RankError(LimelightError, RuntimeError):
-    """Another rank died, lags, or disagrees about what is being computed."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +91,14 @@ def resolve(group: Any, mesh: Any) -> Any:
                 f"the mesh has {mesh.ndim} dimensions ({names or 'without names'}): pass the one "
                 f"along which the sequence is cut, as in mesh['context']"
             )
-        return mesh.get_group()
-    return dist.group.WORLD if group is None else group
+        group = mesh.get_group()
+    group = dist.group.WORLD if group is None else group
+    if dist.get_rank(group) < 0:
+        raise ArgumentError(
+            f"rank {dist.get_rank()} is not one of this group's: call on the ranks that were given "
+            f"to new_group, and on no others"
+        )
+    return group
 
 
 def positions(
@@ -112,9 +115,9 @@ def shard(
 ) -> Tensor:
     """This rank's part of a tensor that every rank has in full, along `dim`. Differentiable."""
     group = resolve(group, mesh)
-    chosen, length = Layout(dist.get_world_size(group), layout), tensor.shape[dim]
+    chosen, dim = Layout(dist.get_world_size(group), layout), _axis(tensor, dim)
     parts = [tensor.narrow(dim, start, stop - start)
-             for start, stop in chosen.chunks(length, dist.get_rank(group))]  # fmt: skip
+             for start, stop in chosen.chunks(tensor.shape[dim], dist.get_rank(group))]  # fmt: skip
     return torch.cat(parts, dim)
 
 
@@ -127,26 +130,29 @@ def unshard(
     For looking at results; gradients do not flow through it (compute the loss on each rank's own
     positions and sum that).
     """
-    group = resolve(group, mesh)
-    ranks = dist.get_world_size(group)
-    chosen, dim = Layout(ranks, layout), dim % tensor.ndim
-    sizes = torch.zeros(ranks, dtype=torch.int64, device=tensor.device)
-    sizes[dist.get_rank(group)] = tensor.shape[dim]
-    dist.all_reduce(sizes, group=group)
-    length = int(sizes.sum())
-    check_sizes(tuple(sizes.tolist()), chosen, "positions")
-    most = max(chosen.sizes(length))
-    padded = tensor.new_zeros((most, *tensor.movedim(dim, 0).shape[1:]))
-    padded[: tensor.shape[dim]] = tensor.movedim(dim, 0)
-    gathered = [torch.empty_like(padded) for _ in range(ranks)]
-    dist.all_gather(gathered, padded, group=group)
-    whole = padded.new_empty((length, *padded.shape[1:]))
-    for rank, part in enumerate(gathered):
-        at = 0
-        for start, stop in chosen.chunks(length, rank):
-            whole[start:stop] = part[at : at + stop - start]
-            at += stop - start
+    place = exchange.Ring.of(resolve(group, mesh))
+    chosen, dim = Layout(place.ranks, layout), _axis(tensor, dim)
+    part = tensor.movedim(dim, 0).contiguous()
+    own = torch.tensor([len(part)], device=tensor.device)
+    lengths = exchange.gather(place, own, [1] * place.ranks, "compare lengths")
+    sizes = tuple(int(n) for n in lengths)
+    check_sizes(sizes, chosen, "positions")
+    rest = part.shape[1:]
+    flat = exchange.gather(place, part.view(-1), [n * rest.numel() for n in sizes], "gather parts")
+    whole = part.new_empty((sum(sizes), *rest))
+    for rank, found in enumerate(flat):
+        at = chosen.positions(len(whole), rank, tensor.device)
+        whole[at] = found.view(sizes[rank], *rest)
     return whole.movedim(0, dim)
+
+
+def _axis(tensor: Tensor, dim: int) -> int:
+    if not -tensor.ndim <= dim < tensor.ndim:
+        raise ShapeError(
+            f"dim={dim}: a tensor of shape {tuple(tensor.shape)} has {tensor.ndim} axes, numbered "
+            f"from 0; give the one along which positions lie"
+        )
+    return dim % tensor.ndim
 
 
 def check_sizes(sizes: tuple[int, ...], layout: Layout, what: str) -> None:
