@@ -12,7 +12,7 @@ from limelight.call import Call
 from limelight.reference import Gradients, State
 
 LOG2E = math.log2(math.e)
-SECTION = 4  # query heads whose tiles run together, so that their keys and values stay in L2
+L2_SHARE = 32 << 20  # bytes of keys and values of the heads whose tiles run together
 LARGEST = 256  # head size
 PACKED_ROWS = 64  # up to so many rows a key head the keys are split, and heads packed
 FILL = 1e30  # |logit| of a forbidden cell, in base 2
@@ -137,18 +137,20 @@ def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | Non
         SOFTCAP=call.softcap is not None, SINKS=call.sinks is not None,
         QREG=tile.query_in_registers, OVERLAP=tile.overlap, ALIAS=d == dv == 256, BM=rows,
     )  # fmt: skip
+    section = section or max(call.group, L2_SHARE // (2 * nk * (d + dv)))
     state = launch.empty_state(call, health)
     layout = gl.NVMMASharedLayout(128, 16, 4)
     total = batch * heads * count
-    flags, counter = scratch(device, batch * heads * -(-nq // 64))
+    places = batch * heads * -(-nq // 64)
+    scratch = launch.zeros(device, places + 2)  # the counters, then a flag for 64 rows
     bias_strides = (0, 0, 0, 0) if call.bias is None else broadcast_strides(call.bias, 4)
     arguments = (
         TensorDescriptor.from_tensor(aligned(call.query), [1, 1, 64, d], layout),
         TensorDescriptor.from_tensor(aligned(call.key), [1, 1, tile.keys, d], layout),
         TensorDescriptor.from_tensor(aligned(call.value), [1, 1, tile.keys, dv], layout),
         TensorDescriptor.from_tensor(state.output, [1, 1, 64, dv], layout),
-        state.logsumexp, state.max_logit, state.entropy, flags, counter, heads, call.group, nq, nk,
-        count, batch * heads, min(section or max(SECTION, call.group), batch * heads), total,
+        state.logsumexp, state.max_logit, state.entropy, scratch, heads, call.group, nq, nk,
+        count, batch * heads, min(section, batch * heads), total,
         call.scale, c, max(-FILL / c, -1e38), call.softcap or 1.0, call.sinks, mask.low, mask.high,
         table, *table_strides, listed, 0 if listed is None else listed.shape[-1],
         mask.spans, *mask.spans_strides, mask.dense, *mask.dense_strides, call.bias, *bias_strides,
@@ -158,7 +160,7 @@ def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | Non
         hopper_forward.forward_kernel, grid, arguments, (config,), num_warps=4,
         maxnreg=tile.registers,
     )  # fmt: skip
-    portable.again(call, state, flags, health)
+    portable.again(call, state, scratch, places, health)
     return state
 
 
@@ -175,29 +177,6 @@ def aligned(tensor: Any) -> Any:
         # An axis of one element may have any stride; give it one that TMA takes.
         return tensor.as_strided(tensor.shape, [s if s % 8 == 0 else 8 for s in strides[:3]] + [1])
     return tensor
-
-
-@cache
-def _scratch(device: Any, stream: int, flags: int) -> tuple[Any, Any]:
-    import torch
-
-    zeros = torch.zeros(flags + 2, dtype=torch.int32, device=device)
-    return zeros[:-2], zeros[-2:]
-
-
-def scratch(device: Any, flags: int) -> tuple[Any, Any]:
-    """Flags and counters at zero, which the kernels leave at zero: kept for each stream.
-
-    While a CUDA graph is captured they are its own, so that replays may run beside other work.
-    """
-    import torch
-
-    size = 1 << max(flags - 1, 1).bit_length()
-    if torch.cuda.is_current_stream_capturing():
-        zeros = torch.zeros(flags + 2, dtype=torch.int32, device=device)
-        return zeros[:-2], zeros[-2:]
-    kept, counter = _scratch(device, torch.cuda.current_stream(device).cuda_stream, size)
-    return kept[:flags], counter
 
 
 def fused_backward(call: Call) -> bool | None:
@@ -224,6 +203,14 @@ def fused_backward(call: Call) -> bool | None:
     return True if square and high == 0 and low <= 1 - call.queries else None
 
 
+@cache
+def _no_seed(device: Any) -> Any:
+    """cuDNN's backward asks for the seed of a dropout that there is not."""
+    import torch
+
+    return torch.zeros((), dtype=torch.int64, device=device)
+
+
 def backward(call: Call, state: State, grad_output: Any) -> Gradients:
     from limelight.engines.gpu import portable
 
@@ -237,7 +224,7 @@ def backward(call: Call, state: State, grad_output: Any) -> Gradients:
     if call.group > 1:
         key = key.repeat_interleave(call.group, dim=1)
         value = value.repeat_interleave(call.group, dim=1)
-    seed = torch.zeros((), dtype=torch.int64, device=call.query.device)
+    seed = _no_seed(call.query.device)
     grads = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
         grad_output.contiguous(), call.query, key, value, state.output,
         state.logsumexp.unsqueeze(-1), seed, seed, None, None, None, call.queries, call.keys, 0.0,

@@ -67,7 +67,8 @@ def query_kernel(
     """grad_query, a tile of rows a program. Grid: (tiles, batch × query heads).
 
     With AGAIN only the tiles of grad_q that hold an infinity or NaN are computed, and delta with
-    them: a fused backward lets a masked NaN through, this does not.
+    them: a fused backward lets a masked NaN through, this does not. A masked key reaches every row
+    before it of a block that the fused kernel takes whole, so one row in 16 tells.
     """
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
     flat = tl.program_id(1)
@@ -78,7 +79,8 @@ def query_kernel(
     exists = rows < sizes.nq
     wanted = True
     if AGAIN:
-        before = load_rows(grad_q, b, head, rows, exists, sizes.d, D)
+        probes = tile * BM + 16 * tl.arange(0, BM // 16)
+        before = load_rows(grad_q, b, head, probes, probes < sizes.nq, sizes.d, D)
         wanted = tl.min(finite(before).to(tl.int32)) == 0
     if wanted:
         last = tl.minimum(tile * BM + BM, sizes.nq) - 1

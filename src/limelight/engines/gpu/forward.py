@@ -1,10 +1,9 @@
 """The portable forward pass: one program a tile of rows, all logits exact, nothing masked leaks.
 
-`attend` is the pass over a tile; three kernels use it:
-    forward_kernel   a tile of one head, or, for decoding, the rows of all query heads that share a
-                     key head; over all keys, or over one of several parts of them
+`attend` is the pass over a tile, `finish` ends it; three kernels use them:
+    forward_kernel   a tile of one head
     again_kernel     the tiles that the Hopper kernel flagged, once more
-    merge_kernel     the states of the parts into one, with the sink
+    decode_kernel    in decode.py: few rows against one of several parts of the keys
 """
 
 # mypy: ignore-errors
@@ -127,145 +126,71 @@ def finish(
 
 
 @triton.jit
-def forward_kernel(
-    q, k, v, where, form, sinks, output, stats, sizes, keys_a_part,
-    BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, PACKED: tl.constexpr,
+def tile_of_head(
+    q, k, v, where, form, sinks, output, stats, sizes, flat, first,
+    BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     HEALTH: tl.constexpr, BAND: tl.constexpr, SPANS: tl.constexpr, SINKS: tl.constexpr,
     EXACT: tl.constexpr,
 ):  # fmt: skip
-    """Grid: (tiles of rows, batch × heads, parts of the keys); heads are key heads where PACKED.
-
-    A packed row r is query r // group of head hk·group + r mod group. With several parts the output
-    and statistics have a leading axis of parts, and the sink is left to merge_kernel.
-    """
-    tile = tl.num_programs(0) - 1 - tl.program_id(0)  # under a causal mask the last are heaviest
-    flat = tl.program_id(1)
-    part = tl.program_id(2)
-    r = tile * BM + tl.arange(0, BM)
-    if PACKED:
-        key_heads = sizes.heads // sizes.group
-        b = flat // key_heads
-        hk = flat - b * key_heads
-        rows = r // sizes.group
-        heads = hk * sizes.group + (r - rows * sizes.group)
-        first = tile * BM // sizes.group
-        last = (tile * BM + BM - 1) // sizes.group
-    else:
-        b = flat // sizes.heads
-        heads = flat - b * sizes.heads
-        hk = heads // sizes.group
-        rows = r
-        first = tile * BM
-        last = tile * BM + BM - 1
-    last = tl.minimum(last, sizes.nq - 1)
+    """The rows from `first` on of head number `flat`, counted over the batch, from q to output."""
+    b = flat // sizes.heads
+    head = flat - b * sizes.heads
+    rows = first + tl.arange(0, BM)
     exists = rows < sizes.nq
-    low, high = reach(where, b, heads, rows, exists, first, last, sizes.nk, BAND, SPANS)
-    low = tl.maximum(low, part * keys_a_part)
-    high = tl.minimum(high, part * keys_a_part + keys_a_part)
+    last = tl.minimum(first + BM, sizes.nq) - 1
+    low, high = reach(where, b, head, rows, exists, first, last, sizes.nk, BAND, SPANS)
     acc, m, l, e = attend(
-        q, k, v, where, form, sizes, b, hk, heads, rows, exists, low, high,
+        q, k, v, where, form, sizes, b, head // sizes.group, head, rows, exists, low, high,
         BM, BN, D, DV, HEALTH, BAND, SPANS, EXACT,
     )  # fmt: skip
     sink = 0.0
     if SINKS:
-        sink = tl.load(sinks + heads).to(tl.float32)
+        sink = tl.load(sinks + head).to(tl.float32)
     finish(
-        output, stats, sizes, sink, part * sizes.batch + b, heads, rows, exists, acc, m, l, e,
-        DV, HEALTH, SINKS,
+        output, stats, sizes, sink, b, head, rows, exists, acc, m, l, e, DV, HEALTH, SINKS
+    )
+
+
+@triton.jit
+def forward_kernel(
+    q, k, v, where, form, sinks, output, stats, sizes,
+    BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
+    HEALTH: tl.constexpr, BAND: tl.constexpr, SPANS: tl.constexpr, SINKS: tl.constexpr,
+    EXACT: tl.constexpr,
+):  # fmt: skip
+    """A tile of BM rows of one head against all keys. Grid: (tiles of rows, batch × heads)."""
+    tile = tl.num_programs(0) - 1 - tl.program_id(0)  # under a causal mask the last are heaviest
+    flat = tl.program_id(1)
+    tile_of_head(
+        q, k, v, where, form, sinks, output, stats, sizes, flat, tile * BM,
+        BM, BN, D, DV, HEALTH, BAND, SPANS, SINKS, EXACT,
     )  # fmt: skip
 
 
 @triton.jit
 def again_kernel(
-    flags, count, q, k, v, where, form, sinks, output, stats, sizes,
+    scratch, count, q, k, v, where, form, sinks, output, stats, sizes,
     FLAGS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     HEALTH: tl.constexpr, BAND: tl.constexpr, SPANS: tl.constexpr, SINKS: tl.constexpr,
     EXACT: tl.constexpr,
 ):  # fmt: skip
     """The flagged ones of `count` tiles of BM rows, computed with care; lowers their flags.
 
-    A program looks at FLAGS flags; nearly always none is raised and that is all it does.
+    The flags come after the Hopper kernel's two counters. A program looks at FLAGS of them; nearly
+    always none is raised and that is all it does.
     """
+    flags = scratch + 2
     base = tl.program_id(0) * FLAGS
     places = base + tl.arange(0, FLAGS)
     if tl.max(tl.load(flags + places, mask=places < count, other=0)) > 0:
         for place in range(base, tl.minimum(base + FLAGS, count)):
             if tl.load(flags + place) > 0:
-                tl.store(flags + place, 0)
                 tiles = tl.cdiv(sizes.nq, BM)
                 flat = place // tiles
-                first = (place - flat * tiles) * BM
-                b = flat // sizes.heads
-                heads = flat - b * sizes.heads
-                hk = heads // sizes.group
-                rows = first + tl.arange(0, BM)
-                exists = rows < sizes.nq
-                last = tl.minimum(first + BM, sizes.nq) - 1
-                low, high = reach(
-                    where, b, heads, rows, exists, first, last, sizes.nk, BAND, SPANS
-                )
-                acc, m, l, e = attend(
-                    q, k, v, where, form, sizes, b, hk, heads, rows, exists, low, high,
-                    BM, BN, D, DV, HEALTH, BAND, SPANS, EXACT,
+                tile_of_head(
+                    q, k, v, where, form, sinks, output, stats, sizes, flat,
+                    (place - flat * tiles) * BM,
+                    BM, BN, D, DV, HEALTH, BAND, SPANS, SINKS, EXACT,
                 )  # fmt: skip
-                sink = 0.0
-                if SINKS:
-                    sink = tl.load(sinks + heads).to(tl.float32)
-                finish(
-                    output, stats, sizes, sink, b, heads, rows, exists, acc, m, l, e, DV, HEALTH,
-                    SINKS,
-                )
-
-
-@triton.jit
-def merge_kernel(
-    part_output, part_stats, sinks, output, stats, sizes, parts,
-    BM: tl.constexpr, DV: tl.constexpr, HEALTH: tl.constexpr, SINKS: tl.constexpr,
-):  # fmt: skip
-    """States of `parts` disjoint sets of keys into one. Grid: (tiles of rows, batch × heads).
-
-    With weights w = e^(logsumexp of a part - logsumexp of all): output Σw·output, and entropy
-    Σw·(entropy - ln w).
-    """
-    flat = tl.program_id(1)
-    b = flat // sizes.heads
-    head = flat - b * sizes.heads
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    exists = rows < sizes.nq
-    sink = tl.full([BM], NOTHING, tl.float32)
-    if SINKS:
-        sink = tl.zeros([BM], tl.float32) + tl.load(sinks + head).to(tl.float32)
-    step = tl.cast(sizes.batch, tl.int64) * sizes.heads * sizes.nq
-    at = tl.cast(flat, tl.int64) * sizes.nq + rows
-    top = sink
-    for part in range(parts):
-        top = tl.maximum(
-            top, tl.load(part_stats.logsumexp + part * step + at, mask=exists, other=NOTHING)
-        )
-    top = tl.where(top == NOTHING, 0.0, top)
-    ps = tl.exp2((sink - top) * LOG2E)
-    l = ps
-    e = tl.where(ps == 0.0, 0.0, ps * (sink - top))
-    m = tl.full([BM], NOTHING, tl.float32)
-    acc = tl.zeros([BM, DV], tl.float32)
-    for part in range(parts):
-        y = tl.load(part_stats.logsumexp + part * step + at, mask=exists, other=NOTHING) - top
-        w = tl.exp2(y * LOG2E)
-        l += w
-        acc += w[:, None] * load_rows(part_output, part * sizes.batch + b, head, rows, exists,
-                                      sizes.dv, DV)  # fmt: skip
-        if HEALTH:
-            inner = tl.load(part_stats.entropy + part * step + at, mask=exists, other=0.0)
-            e += tl.where(w == 0.0, 0.0, w * (y - inner))
-            m = tl.maximum(
-                m, tl.load(part_stats.max_logit + part * step + at, mask=exists, other=NOTHING)
-            )
-    factor = tl.where(l > 0.0, 1.0 / l, 0.0)
-    factor = tl.where(l == l, factor, l)
-    store_rows(output, b, head, rows, exists, sizes.dv, acc * factor[:, None], DV)
-    lse = tl.where(l == 0.0, NOTHING, top + tl.log2(l) * LN2)
-    tl.store(stats.logsumexp + at, lse, mask=exists)
-    if HEALTH:
-        tl.store(stats.max_logit + at, tl.where(l == l, m, l), mask=exists)
-        entropy = tl.where(l == 0.0, 0.0, tl.log2(l) * LN2 - e / l)
-        tl.store(stats.entropy + at, tl.where(entropy < 0.0, 0.0, entropy), mask=exists)
+                tl.debug_barrier()  # all warps have read the flag
+                tl.store(flags + place, 0)

@@ -28,6 +28,7 @@ the next, or one after the other, which holds fewer registers and is ahead where
 # mypy: ignore-errors
 # ruff: noqa: E741, RUF059, SIM102, B007 (kernel code: l is Σp, results are unpacked whole)
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, NamedTuple
 
 from triton.experimental import gluon
@@ -46,9 +47,13 @@ LN2 = gl.constexpr(0.6931471805599453)
 LIMIT = gl.constexpr(1048576.0)  # |c·m| beyond which c·s - m as one FMA is not exact enough
 
 
-@dataclass(frozen=True)
+@cache
+@dataclass(frozen=True, eq=False)
 class Config:
-    """What is fixed at compile time; sizes are those of the padded blocks."""
+    """What is fixed at compile time; sizes are those of the padded blocks.
+
+    There is one object for one set of values, so that looking up its kernel compares identities.
+    """
 
     D: int
     DV: int
@@ -82,8 +87,7 @@ class Params(NamedTuple):
     lse_ptr: Any
     max_ptr: Any
     ent_ptr: Any
-    flag_ptr: Any
-    counter_ptr: Any
+    scratch_ptr: Any
     heads: Any
     group: Any
     nq: Any
@@ -274,12 +278,12 @@ def _producer(p, C: gl.constexpr, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs
                     v_desc, [b, hk, j, 0], v_ready.index(stage), v_bufs.index(stage)
                 )
                 count += 1
-        t = gl.num_programs(0) + gl.atomic_add(p.counter_ptr, 1)
+        t = gl.num_programs(0) + gl.atomic_add(p.scratch_ptr, 1)
     _publish(C, t_buf, t_ready, t_empty, r, (t, 0, 0, 0, 0, 0, 0, 0, 0, 0))
     # The last program to end leaves the counters as it found them.
-    if gl.atomic_add(p.counter_ptr + 1, 1) == gl.num_programs(0) - 1:
-        gl.store(p.counter_ptr, 0)
-        gl.store(p.counter_ptr + 1, 0)
+    if gl.atomic_add(p.scratch_ptr + 1, 1) == gl.num_programs(0) - 1:
+        gl.store(p.scratch_ptr, 0)
+        gl.store(p.scratch_ptr + 1, 0)
 
 
 @gluon.constexpr_function
@@ -677,7 +681,7 @@ def _finish(
         gl.store(p.max_ptr + at, highest, mask=inside)
         entropy = gl.where(l > 0.0, gl.log(l) - LN2 * e / l, 0.0)
         gl.store(p.ent_ptr + at, gl.maximum(entropy, 0.0), mask=inside)
-    flag = p.flag_ptr + (flat * gl.cdiv(p.nq, 64) + first_row // 64) + rows * 0
+    flag = p.scratch_ptr + 2 + (flat * gl.cdiv(p.nq, 64) + first_row // 64) + rows * 0
     gl.store(flag, rows * 0 + 1, mask=odd & inside)
     return factor
 
@@ -698,8 +702,7 @@ def forward_kernel(
     lse_ptr,
     max_ptr,
     ent_ptr,
-    flag_ptr,
-    counter_ptr,
+    scratch_ptr,
     heads,
     group,
     nq,
@@ -741,8 +744,7 @@ def forward_kernel(
         lse_ptr,
         max_ptr,
         ent_ptr,
-        flag_ptr,
-        counter_ptr,
+        scratch_ptr,
         heads,
         group,
         nq,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import Any
 
 import torch
+import triton
 
 from limelight.call import Call
 from limelight.engines.gpu import interpreter
@@ -17,12 +19,46 @@ if INTERPRETED:
     interpreter.adapt()
 
 
+_compiled: dict[Any, Any] = {}
+
+
+def _kind(argument: Any) -> Any:
+    """What Triton compiles an argument for: its type, whether it is 1 or a multiple of 16."""
+    if isinstance(argument, int):
+        return 1 if argument == 1 else (argument % 16 == 0, -(1 << 31) <= argument < 1 << 31)
+    if isinstance(argument, torch.Tensor):
+        return argument.dtype, argument.data_ptr() % 16 == 0
+    if isinstance(argument, tuple):
+        return tuple([_kind(part) for part in argument])
+    if isinstance(argument, float) or argument is None:
+        return type(argument)
+    return argument.base.dtype, tuple(argument.block_shape)  # a TMA descriptor
+
+
 def start(
     kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...],
     constants: tuple[Any, ...], **options: int,
 ) -> None:  # fmt: skip
-    """Launch a kernel on the current stream."""
-    kernel[grid](*arguments, *constants, **options)
+    """Launch a kernel on the current stream.
+
+    The first launch of a kind goes through Triton, which binds, specialises and compiles; later
+    ones go to the compiled kernel directly and save most of the host's time. A profiler that hooks
+    into launches sees them all through Triton.
+    """
+    hook = triton.knobs.runtime.launch_enter_hook
+    if INTERPRETED or getattr(hook, "calls", hook):
+        kernel[grid](*arguments, *constants, **options)
+        return
+    device = torch.cuda.current_device()
+    key = (id(kernel), device, _kind(arguments), constants, tuple(options.values()))
+    compiled = _compiled.get(key)
+    if compiled is None:
+        _compiled[key] = kernel[grid](*arguments, *constants, **options)
+        return
+    compiled.run(
+        *grid, torch._C._cuda_getCurrentRawStream(device), compiled.function,
+        compiled.packed_metadata, None, None, None, *arguments, *constants,
+    )  # fmt: skip
 
 
 def power_of_two(size: int, least: int = 16) -> int:
@@ -84,17 +120,28 @@ def like_query(call: Call, size: int, dtype: torch.dtype) -> torch.Tensor:
     return laid.permute(*(order.index(axis) for axis in range(3)), 3)
 
 
-def empty_state(call: Call, health: bool, parts: int | None = None) -> State:
-    """Room for the result; with parts, for that many partial ones in float32, in a row."""
-    lead = call.batch * (parts or 1)
-    shape = (lead, call.query_heads, call.queries)
-    device = call.query.device
-    if parts is None:
-        output = like_query(call, call.value_size, call.query.dtype)
-    else:
-        output = torch.empty((*shape, call.value_size), dtype=torch.float32, device=device)
-    rows = torch.empty((3 if health else 1, *shape), dtype=torch.float32, device=device)
-    return State(output, rows[0], rows[1] if health else None, rows[2] if health else None)
+def empty_state(call: Call, health: bool) -> State:
+    """Room for the result."""
+    output = like_query(call, call.value_size, call.query.dtype)
+    shape = (3 if health else 1, call.batch, call.query_heads, call.queries)
+    rows = torch.empty(shape, dtype=torch.float32, device=call.query.device).unbind(0)
+    return State(output, *rows)
+
+
+@cache
+def _kept_zeros(device: torch.device, stream: int, size: int) -> torch.Tensor:
+    return torch.zeros(size, dtype=torch.int32, device=device)
+
+
+def zeros(device: torch.device, size: int) -> torch.Tensor:
+    """At least `size` flags or counters at zero, which kernels leave at zero: kept a stream.
+
+    While a CUDA graph is captured they are its own, so that replays may run beside other work.
+    """
+    if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+        return torch.zeros(size, dtype=torch.int32, device=device)
+    stream = torch.cuda.current_stream(device).cuda_stream
+    return _kept_zeros(device, stream, 1 << max(size - 1, 1).bit_length())
 
 
 def trivial(call: Call, health: bool) -> State | None:

@@ -107,8 +107,8 @@ def _forward(call: Call, health: bool) -> State:
     launch.start(
         kernels.forward_kernel, grid,
         (*inputs(call), where, launch.form_of(call), call.sinks, *launch.result_of(state),
-         launch.sizes_of(call), call.keys),
-        (tile.rows, tile.keys, *widths(call), False, health, band, spans, call.sinks is not None,
+         launch.sizes_of(call)),
+        (tile.rows, tile.keys, *widths(call), health, band, spans, call.sinks is not None,
          launch.precision_of(call)),
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
@@ -125,45 +125,35 @@ def processors(device: torch.device) -> int:
 def decode(call: Call, health: bool, step: int | None = None, waves: int = 4, warps: int = 4,
            stages: int = 4) -> State:  # fmt: skip
     """Few queries against many keys: rows packed over the heads of a group, keys in parts."""
-    from limelight.engines.gpu import forward as kernels
+    from limelight.engines.gpu.decode import decode_kernel
 
+    device = call.query.device
     height = launch.power_of_two(call.queries * call.group)
     step = step or (128 if launch.INTERPRETED else min(64, blocks_for(call).keys))
     heads = call.batch * call.key_heads
-    wanted = max(1, waves * processors(call.query.device) // heads)
+    wanted = max(1, waves * processors(device) // heads)
     keys = max(step, -(-call.keys // wanted // step) * step)
     parts = -(-call.keys // keys)
     state = launch.empty_state(call, health)
-    partial = launch.empty_state(call, health, parts) if parts > 1 else state
     where, band, spans = launch.where_of(call)
+    d, dv = widths(call)
+    partial = counters = None
+    if parts > 1:
+        room = heads * parts * height * (dv + 3)
+        partial = torch.empty(room, dtype=torch.float32, device=device)
+        counters = launch.zeros(device, heads)
     launch.start(
-        kernels.forward_kernel, (1, heads, parts),
-        (*inputs(call), where, launch.form_of(call), call.sinks, *launch.result_of(partial),
-         launch.sizes_of(call), keys),
-        (height, step, *widths(call), True, health, band, spans,
-         call.sinks is not None and parts == 1, launch.precision_of(call)),
+        decode_kernel, (parts, heads, 1),
+        (*inputs(call), where, launch.form_of(call), call.sinks, *launch.result_of(state),
+         launch.sizes_of(call), keys, partial, counters),
+        (height, step, d, dv, health, band, spans, call.sinks is not None,
+         launch.precision_of(call), parts > 1),
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
-    if parts > 1:
-        merge(call, partial, state, parts, health)
     return state
 
 
-def merge(call: Call, partial: State, state: State, parts: int, health: bool) -> None:
-    """The states of `parts` parts of the keys, one after another in `partial`, into `state`."""
-    from limelight.engines.gpu import forward as kernels
-
-    height = min(16, launch.power_of_two(call.queries, least=1))
-    launch.start(
-        kernels.merge_kernel, (-(-call.queries // height), call.batch * call.query_heads, 1),
-        (*launch.result_of(partial), call.sinks, *launch.result_of(state), launch.sizes_of(call),
-         parts),
-        (height, launch.power_of_two(call.value_size), health, call.sinks is not None),
-        num_warps=1 if height == 1 else 4,
-    )  # fmt: skip
-
-
-def again(call: Call, state: State, flags: torch.Tensor, health: bool) -> None:
+def again(call: Call, state: State, scratch: torch.Tensor, tiles: int, health: bool) -> None:
     """Compute with care the tiles of 64 rows whose flag is raised."""
     from limelight.engines.gpu import forward as kernels
 
@@ -171,8 +161,8 @@ def again(call: Call, state: State, flags: torch.Tensor, health: bool) -> None:
     size = launch.power_of_two(max(call.head_size, call.value_size))
     flags_each = 64
     launch.start(
-        kernels.again_kernel, (-(-flags.numel() // flags_each), 1, 1),
-        (flags, flags.numel(), *inputs(call), where, launch.form_of(call), call.sinks,
+        kernels.again_kernel, (-(-tiles // flags_each), 1, 1),
+        (scratch, tiles, *inputs(call), where, launch.form_of(call), call.sinks,
          *launch.result_of(state), launch.sizes_of(call)),
         (flags_each, 64, 32 if size > 128 else 64, *widths(call), health, band, spans,
          call.sinks is not None, launch.precision_of(call)),
