@@ -24,7 +24,7 @@ export interface Shown {
   readonly look: Look;
   readonly pool: Pool;
   readonly cell: CellAt | null;
-  /** The part of the map in view; null is all of it. */
+  /** The part of the map in view, in cells and hundredths of them; null is all of it. */
   readonly window: Window | null;
   /** How much brighter than its weight a cell is drawn; null is what suits the length. */
   readonly gain: number | null;
@@ -41,8 +41,8 @@ export function read(query: Query): Shown {
   const at = pair(query["head"], ".");
   const versus = pair(query["with"], ".");
   const cell = pair(query["cell"], ".");
-  const rows = pair(query["rows"], "-");
-  const columns = pair(query["columns"], "-");
+  const rows = pair(query["rows"], "-", amount);
+  const columns = pair(query["columns"], "-", amount);
   const gain = Number(query["gain"]);
   return {
     at: at && { site: at[0], head: at[1] },
@@ -86,7 +86,11 @@ function count(text: string | undefined): number | null {
   return text !== undefined && /^\d{1,9}$/.test(text) ? Number(text) : null;
 }
 
-function pair(text: string | undefined, between: string): readonly [number, number] | null {
-  const [a, b, ...more] = (text ?? "").split(between).map(count);
+function amount(text: string | undefined): number | null {
+  return text !== undefined && /^\d{1,9}(\.\d{1,2})?$/.test(text) ? Number(text) : null;
+}
+
+function pair(text: string | undefined, between: string, read = count): readonly [number, number] | null {
+  const [a, b, ...more] = (text ?? "").split(between).map(read);
   return typeof a === "number" && typeof b === "number" && more.length === 0 ? [a, b] : null;
 }

@@ -179,6 +179,29 @@ export interface QuizQuestion {
   readonly says: readonly string[];
 }
 
+// --- GET /api/experiments/scaling : ScalingResults = limelight.experiments.scaling() ---------------
+
+export type TrainingFigure = "loss" | "score_gradient" | "spread" | "saturated";
+
+export interface ScalingRuns extends Readonly<Record<TrainingFigure, readonly (readonly Real[])[]>> {
+  readonly setting: string;
+  readonly scale: string;
+  readonly d_k: number;
+  readonly steps: readonly number[];
+  /** One number for each seed; the figures are [seed][recorded step]. */
+  readonly held_out: readonly Real[];
+}
+
+export interface ScalingResults {
+  readonly facts: Readonly<Record<"steps" | "seeds" | "width" | "heads" | "layers" | "length" | "batch", number>>;
+  /** Name → in words. */
+  readonly figures: Readonly<Record<TrainingFigure, string>>;
+  readonly settings: Readonly<Record<string, string>>;
+  readonly scales: readonly string[];
+  readonly sizes: readonly number[];
+  readonly runs: readonly ScalingRuns[];
+}
+
 // --- calling ---------------------------------------------------------------------------------------
 
 export class ApiError extends Error {
@@ -250,3 +273,5 @@ export const showExercise = (request: Omit<CheckRequest, "answer">, signal?: Abo
   post("/api/exercise/show", request, signal);
 
 export const getQuiz = (signal?: AbortSignal): Promise<QuizQuestion[]> => get("/api/quiz", signal);
+
+export const getScaling = (signal?: AbortSignal): Promise<ScalingResults> => get("/api/experiments/scaling", signal);

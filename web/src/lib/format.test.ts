@@ -18,7 +18,7 @@ describe("numbers as people read them", () => {
   });
 
   it("writes shares and vectors", () => {
-    expect(percent(0.324, 1)).toBe("32.4 %");
+    expect(percent(0.324, 1)).toBe("32.4\u00a0%");
     expect(vector([2, -1])).toBe("[2, −1]");
   });
 });

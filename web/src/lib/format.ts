@@ -26,7 +26,7 @@ export function operand(value: number | null, write: (x: number | null) => strin
 }
 
 export function percent(value: number, digits = 0): string {
-  return `${fixed(value * 100, digits)} %`;
+  return `${fixed(value * 100, digits)}\u00a0%`; // the sign stays with its number
 }
 
 export function vector(values: readonly (number | null)[], write: (x: number | null) => string = number): string {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { cellAt, edge, inView, layout, tickStep, viewOf } from "./plot";
+import { cellAt, edge, exactly, inView, layout, tickStep, viewOf } from "./plot";
 
 describe("layout", () => {
   it("keeps cells square, and labels flat where they fit", () => {
@@ -54,6 +54,14 @@ describe("a window that is asked for", () => {
     const view = viewOf(plot, [1000, 1000], [400, 410], [700, 710], 1e3);
     expect(inView(1000, plot.height, view.k, view.y)).toEqual([400, 410]);
     expect(inView(1000, plot.width, view.k, view.x)).toEqual([700, 710]);
+  });
+
+  it("comes back to the pixel when it is what was in view", () => {
+    const view = { k: 7.3, x: -1203.25, y: -411.5 };
+    const rows = exactly(1000, plot.height, view.k, view.y);
+    const columns = exactly(1000, plot.width, view.k, view.x);
+    const again = viewOf(plot, [1000, 1000], rows, columns, 1e3);
+    for (const name of ["k", "x", "y"] as const) expect(again[name]).toBeCloseTo(view[name], 6);
   });
 
   it("does not leave the matrix at its corner", () => {

@@ -62,6 +62,12 @@ export function inView(count: number, size: number, k: number, shift: number): R
   return [from, Math.max(from, to)];
 }
 
+/** What is in view along one axis, in cells and parts of them: the place itself, not what it touches. */
+export function exactly(count: number, size: number, k: number, shift: number): Range {
+  const at = (pixel: number): number => ((pixel - shift) / (size * k)) * count;
+  return [Math.max(0, at(0)), Math.min(count, at(size))];
+}
+
 /** The view that shows those cells as large as they fit. */
 export function viewOf(plot: Plot, counts: readonly [number, number], rows: Range, columns: Range, most: number): View {
   const k = Math.min(most, Math.max(1, Math.min(counts[0] / (rows[1] - rows[0]), counts[1] / (columns[1] - columns[0]))));

@@ -166,13 +166,11 @@ function rowLabels(context: CanvasRenderingContext2D, scene: Scene): void {
   const step = texts ? 1 : tickStep(height, 48);
   context.save();
   context.beginPath();
-  context.rect(0, plot.top - 2, plot.left, plot.height + 4);
+  context.rect(0, plot.top - scene.font * 0.7, plot.left, plot.height + scene.font * 1.4);
   context.clip();
   context.textAlign = "right";
   context.textBaseline = "middle";
-  const shown = new Set(strided(down, step));
-  if (!texts && active) shown.add(active.row);
-  for (const i of shown) {
+  for (const i of labelled(down, step, texts ? null : active?.row, (scene.font * 1.3) / height)) {
     const chosen = active?.row === i || selected?.row === i;
     tell(context, scene, chosen);
     const text = texts || active?.row === i ? (rowTexts[i] ?? String(i)) : i.toLocaleString("en");
@@ -186,10 +184,9 @@ function columnLabels(context: CanvasRenderingContext2D, scene: Scene): void {
   const width = cellWidth(scene);
   const texts = width >= 13 && columnTexts.length > 0;
   const step = texts ? 1 : tickStep(width, 64);
-  const shown = new Set(strided(across, step));
-  if (!texts && active) shown.add(active.column);
   context.textBaseline = "middle";
-  for (const j of shown) {
+  // Slanted lines of text are nearer to each other than their feet are.
+  for (const j of labelled(across, step, texts ? null : active?.column, (scene.font * 1.7) / width)) {
     const middle = x(scene, j) + width / 2;
     if (middle < 0 || middle > plot.width) continue;
     const chosen = active?.column === j || selected?.column === j;
@@ -210,9 +207,11 @@ function columnLabels(context: CanvasRenderingContext2D, scene: Scene): void {
   }
 }
 
-function strided([from, to]: Range, step: number): number[] {
+/** Which cells get a label: every step-th, and the one pointed at, which those near it make room for. */
+export function labelled([from, to]: Range, step: number, pointed: number | null | undefined, room: number): number[] {
   const first = Math.ceil(from / step) * step;
-  return Array.from({ length: Math.max(0, Math.ceil((to - first) / step)) }, (_, n) => first + n * step);
+  const all = Array.from({ length: Math.max(0, Math.ceil((to - first) / step)) }, (_, n) => first + n * step);
+  return typeof pointed === "number" ? [...all.filter((n) => Math.abs(n - pointed) >= room), pointed] : all;
 }
 
 function clip(context: CanvasRenderingContext2D, text: string, room: number): string {

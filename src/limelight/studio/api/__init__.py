@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from limelight.studio.api import about, captures, exports, heads, kinds, learn, models, runs
+from limelight.studio.api import (
+    about,
+    captures,
+    experiments,
+    exports,
+    heads,
+    kinds,
+    learn,
+    models,
+    runs,
+)
 from limelight.studio.endpoint import Endpoint
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -13,6 +23,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *exports.ENDPOINTS,
     *models.ENDPOINTS,
     *learn.ENDPOINTS,
+    *experiments.ENDPOINTS,
     *runs.ENDPOINTS,
 )
 SOCKETS = runs.SOCKETS
