@@ -23,6 +23,8 @@ _HOMES = {
     "quiet": "registration",
 }
 
+NEEDED = {"torch": "2.6", "transformers": "5.4"}  # 5.4 is the first to call masks as it does now
+
 __all__ = list(_HOMES)
 
 
@@ -34,16 +36,21 @@ def __getattr__(name: str) -> Any:
 
 
 def _check_installed() -> None:
-    for package, least in (("torch", 2), ("transformers", 5)):
+    for package, least in NEEDED.items():
         try:
             version = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             version = "none"
-        if version == "none" or int(version.partition(".")[0]) < least:
+        if version == "none" or _numbers(version) < _numbers(least):
             raise EngineError(
                 f"limelight.hf needs {package} {least} or later, and here is {version}: "
                 f"pip install 'limelight[models]'"
             )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version such as 5.22.2 or 2.13.0+cpu."""
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def __dir__() -> list[str]:

@@ -9,6 +9,7 @@ saves the dispatcher's share of a small call.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -53,7 +54,7 @@ def attention(
     """
     same = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
     query, key, value = _autocast(query, key, value)
-    if _tracing():
+    if torch.compiler.is_compiling():
         arguments, restore = trace(query, key, value, **same)
         return restore(operators.attention(*arguments, engine, False, site)[0])
     call = _quick(query, key, value, **same) or prepare(query, key, value, **same)
@@ -78,7 +79,7 @@ def inspect(
     """limelight.inspect on tensors: the output with its gradients, the health without."""
     same = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
     query, key, value = _autocast(query, key, value)
-    if _tracing():
+    if torch.compiler.is_compiling():
         arguments, restore = trace(query, key, value, **same)
         run: Any = operators.attention
     else:
@@ -147,21 +148,13 @@ def scaled_dot_product_attention(
     return attention(query, key, value, mask=mask, bias=bias, scale=scale, site=site)
 
 
-def _tracing() -> bool:
-    return torch.compiler.is_compiling() or torch.compiler.is_exporting()
-
-
 def _plain(call: Call) -> bool:
     """Whether the engine can be called as it is: no gradient asked for, tensors just tensors."""
-    given = (call.query, call.key, call.value, call.bias, call.sinks)
-    tensors = [x for x in given if x is not None]
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        return False
-    return (
-        all(type(x) in _TENSORS for x in tensors)
-        and forward_ad._current_level < 0
-        and autograd.plain()
-    )
+    grad = torch.is_grad_enabled()
+    for tensor in (call.query, call.key, call.value, call.bias, call.sinks):
+        if tensor is not None and (type(tensor) not in _TENSORS or (grad and tensor.requires_grad)):
+            return False
+    return forward_ad._current_level < 0 and autograd.plain()
 
 
 def _quick(
@@ -190,8 +183,13 @@ def _quick(
         scale = q[3] ** -0.5
     elif type(scale) is not float or not math.isfinite(scale):
         return None
-    allowed = Allowed(q[2], k[2]) if mask is None else mask.allowed(q[2], k[2])
+    allowed = _everything(q[2], k[2]) if mask is None else mask.allowed(q[2], k[2])
     return Call(query, key, value, allowed, None, scale, None, None, (q[0],), False)
+
+
+@lru_cache(maxsize=256)
+def _everything(nq: int, nk: int) -> Allowed:
+    return Allowed(nq, nk)
 
 
 def _split(call: Call) -> Arguments:
