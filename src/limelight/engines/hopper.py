@@ -12,7 +12,7 @@ from limelight.call import Call
 from limelight.reference import Gradients, State
 
 LOG2E = math.log2(math.e)
-L2_SHARE = 32 << 20  # bytes of keys and values of the heads whose tiles run together
+L2_SHARE = 16 << 20  # bytes of keys and values of the heads whose tiles run together
 LARGEST = 256  # head size
 PACKED_ROWS = 64  # up to so many rows a key head the keys are split, and heads packed
 FILL = 1e30  # |logit| of a forbidden cell, in base 2
@@ -77,7 +77,7 @@ def tile_for(
         return Tile(2, 128, 2, 168, False, False)
     if largest == 128:
         return Tile(2, 128, 2, 168, True, not (health and band))
-    if health and keys < 8192:
+    if keys < 8192 and (health or band):
         return Tile(2, 128, 4, 168, True, not band)
     return Tile(3, 128, 4, 128, False, not band)
 
@@ -87,6 +87,13 @@ def padded(size: int) -> int:
 
 
 def forward(call: Call, *, health: bool) -> State:
+    from limelight.engines.gpu import launch
+
+    with launch.device_of(call):
+        return _forward(call, health)
+
+
+def _forward(call: Call, health: bool) -> State:
     from limelight.engines.gpu import launch, portable
 
     done = launch.trivial(call, health)
@@ -104,9 +111,6 @@ def forward(call: Call, *, health: bool) -> State:
 
 def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | None = None) -> State:
     """The pass over tiles of rows: the Gluon kernel, and with care what that one flagged."""
-    from triton.experimental.gluon import language as gl
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-
     from limelight.engines.gpu import hopper_forward, launch, plan, portable
     from limelight.engines.gpu.masks import broadcast_strides, mask_arguments
 
@@ -127,6 +131,11 @@ def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | Non
     if table is not None:
         per_head = 0 if table.shape[1] == 1 else count
         table_strides = (0 if table.shape[0] == 1 else table.shape[1] * count, per_head)
+    # Each tile's first block then has the diagonal from corner to corner.
+    half = (
+        mode == 0 and mask.band and rows == tile.keys == 128
+        and mask.high % 128 == 0 and 0 <= mask.high <= nk - nq
+    )  # fmt: skip
     after = call.softcap is not None or call.bias is not None  # logits are then made before c
     c = LOG2E if after else call.scale * LOG2E
     config = hopper_forward.Config(
@@ -135,30 +144,30 @@ def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | Non
         BAND=mask.band, LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots,
         DENSE=mask.dense is not None, BIAS=call.bias is not None,
         SOFTCAP=call.softcap is not None, SINKS=call.sinks is not None,
-        QREG=tile.query_in_registers, OVERLAP=tile.overlap, ALIAS=d == dv == 256, BM=rows,
+        QREG=tile.query_in_registers, OVERLAP=tile.overlap, HALF=half, ALIAS=d == dv == 256, BM=rows,
     )  # fmt: skip
-    section = section or max(call.group, L2_SHARE // (2 * nk * (d + dv)))
+    section = section or max(4, call.group, L2_SHARE // (2 * nk * (d + dv)))
     state = launch.empty_state(call, health)
-    layout = gl.NVMMASharedLayout(128, 16, 4)
+    describe = hopper_forward.describe
     total = batch * heads * count
     places = batch * heads * -(-nq // 64)
     scratch = launch.zeros(device, places + 2)  # the counters, then a flag for 64 rows
     bias_strides = (0, 0, 0, 0) if call.bias is None else broadcast_strides(call.bias, 4)
     arguments = (
-        TensorDescriptor.from_tensor(aligned(call.query), [1, 1, 64, d], layout),
-        TensorDescriptor.from_tensor(aligned(call.key), [1, 1, tile.keys, d], layout),
-        TensorDescriptor.from_tensor(aligned(call.value), [1, 1, tile.keys, dv], layout),
-        TensorDescriptor.from_tensor(state.output, [1, 1, 64, dv], layout),
+        describe(aligned(call.query), 64, d),
+        describe(aligned(call.key), tile.keys, d),
+        describe(aligned(call.value), tile.keys, dv),
+        describe(state.output, 64, dv),
         state.logsumexp, state.max_logit, state.entropy, scratch, heads, call.group, nq, nk,
         count, batch * heads, min(section, batch * heads), total,
         call.scale, c, max(-FILL / c, -1e38), call.softcap or 1.0, call.sinks, mask.low, mask.high,
         table, *table_strides, listed, 0 if listed is None else listed.shape[-1],
         mask.spans, *mask.spans_strides, mask.dense, *mask.dense_strides, call.bias, *bias_strides,
     )  # fmt: skip
-    grid = (min(total, portable.processors(device)), 1, 1)
+    grid = (min(total, portable.chip(device).processors), 1, 1)
     launch.start(
         hopper_forward.forward_kernel, grid, arguments, (config,), num_warps=4,
-        maxnreg=tile.registers,
+        layout=launch.layout(call), maxnreg=tile.registers, launch_pdl=True,
     )  # fmt: skip
     portable.again(call, state, scratch, places, health)
     return state
@@ -212,6 +221,13 @@ def _no_seed(device: Any) -> Any:
 
 
 def backward(call: Call, state: State, grad_output: Any) -> Gradients:
+    from limelight.engines.gpu import launch
+
+    with launch.device_of(call):
+        return _backward(call, state, grad_output)
+
+
+def _backward(call: Call, state: State, grad_output: Any) -> Gradients:
     from limelight.engines.gpu import portable
 
     empty = not (call.keys and call.batch and call.query_heads and call.queries)

@@ -39,14 +39,16 @@ def cannot(call: Call) -> str | None:
 def forward(call: Call, *, health: bool) -> State:
     from limelight.engines.gpu import launch, portable
 
-    done = launch.trivial(call, health)
-    return portable.forward(call, health) if done is None else done
+    with launch.device_of(call):
+        done = launch.trivial(call, health)
+        return portable.forward(call, health) if done is None else done
 
 
 def backward(call: Call, state: State, grad_output: Any) -> Gradients:
-    from limelight.engines.gpu import portable
+    from limelight.engines.gpu import launch, portable
 
-    return portable.backward(call, state, grad_output)
+    with launch.device_of(call):
+        return portable.backward(call, state, grad_output)
 
 
 def pool(
@@ -56,13 +58,15 @@ def pool(
 
     kind "max" or "sum"; each [B, Hq, rows, columns], float32 and int64.
     """
-    from limelight.engines.gpu import portable
+    from limelight.engines.gpu import launch, portable
 
-    return portable.pool(call, logsumexp, row_edges, column_edges, kind)
+    with launch.device_of(call):
+        return portable.pool(call, logsumexp, row_edges, column_edges, kind)
 
 
 def received(call: Call, logsumexp: Any) -> Any:
     """What each key receives: column sums of the weights, float32 [B, Hq, Nk]."""
-    from limelight.engines.gpu import portable
+    from limelight.engines.gpu import launch, portable
 
-    return portable.received(call, logsumexp)
+    with launch.device_of(call):
+        return portable.received(call, logsumexp)

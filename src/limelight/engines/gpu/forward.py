@@ -2,7 +2,7 @@
 
 `attend` is the pass over a tile, `finish` ends it; three kernels use them:
     forward_kernel   a tile of one head
-    again_kernel     the tiles that the Hopper kernel flagged, once more
+    again_kernel     in again.py: the tiles that the Hopper kernel flagged, once more
     decode_kernel    in decode.py: few rows against one of several parts of the keys
 """
 
@@ -165,32 +165,3 @@ def forward_kernel(
         q, k, v, where, form, sinks, output, stats, sizes, flat, tile * BM,
         BM, BN, D, DV, HEALTH, BAND, SPANS, SINKS, EXACT,
     )  # fmt: skip
-
-
-@triton.jit
-def again_kernel(
-    scratch, count, q, k, v, where, form, sinks, output, stats, sizes,
-    FLAGS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
-    HEALTH: tl.constexpr, BAND: tl.constexpr, SPANS: tl.constexpr, SINKS: tl.constexpr,
-    EXACT: tl.constexpr,
-):  # fmt: skip
-    """The flagged ones of `count` tiles of BM rows, computed with care; lowers their flags.
-
-    The flags come after the Hopper kernel's two counters. A program looks at FLAGS of them; nearly
-    always none is raised and that is all it does.
-    """
-    flags = scratch + 2
-    base = tl.program_id(0) * FLAGS
-    places = base + tl.arange(0, FLAGS)
-    if tl.max(tl.load(flags + places, mask=places < count, other=0)) > 0:
-        for place in range(base, tl.minimum(base + FLAGS, count)):
-            if tl.load(flags + place) > 0:
-                tiles = tl.cdiv(sizes.nq, BM)
-                flat = place // tiles
-                tile_of_head(
-                    q, k, v, where, form, sinks, output, stats, sizes, flat,
-                    (place - flat * tiles) * BM,
-                    BM, BN, D, DV, HEALTH, BAND, SPANS, SINKS, EXACT,
-                )  # fmt: skip
-                tl.debug_barrier()  # all warps have read the flag
-                tl.store(flags + place, 0)

@@ -41,6 +41,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_init,
     warpgroup_mma_wait,
 )
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 LOG2E = gl.constexpr(1.4426950408889634)
 LN2 = gl.constexpr(0.6931471805599453)
@@ -72,6 +74,7 @@ class Config:
     SINKS: bool
     QREG: bool
     OVERLAP: bool
+    HALF: bool
     ALIAS: bool
     BM: int
 
@@ -124,10 +127,33 @@ class Params(NamedTuple):
     bias_sk: Any
 
 
+class Descriptor(TensorDescriptor):
+    """A tensor for TMA, which is known to fit: see `hopper.aligned`."""
+
+    def __post_init__(self) -> None:
+        pass
+
+
+SHARED = gl.NVMMASharedLayout(128, 16, 4)
+
+
+def describe(tensor: Any, rows: int, size: int) -> Descriptor:
+    """Blocks of `rows` rows of a tensor [B, H, N, D]."""
+    return Descriptor(tensor, tensor.shape, tensor.stride(), [1, 1, rows, size], SHARED)
+
+
 @gluon.jit
 def _exp2(x):
     return gl.inline_asm_elementwise(
         "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1
+    )
+
+
+@gluon.jit
+def _times(x, c):
+    """x·c rounded, never fused into a sum: the same maximum must scale to the same number always."""
+    return gl.inline_asm_elementwise(
+        "mul.rn.f32 $0, $1, $2;", "=f,f,f", [x, c], dtype=gl.float32, is_pure=True, pack=1
     )
 
 
@@ -279,6 +305,7 @@ def _producer(p, C: gl.constexpr, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs
                 )
                 count += 1
         t = gl.num_programs(0) + gl.atomic_add(p.scratch_ptr, 1)
+    gdc_launch_dependents()
     _publish(C, t_buf, t_ready, t_empty, r, (t, 0, 0, 0, 0, 0, 0, 0, 0, 0))
     # The last program to end leaves the counters as it found them.
     if gl.atomic_add(p.scratch_ptr + 1, 1) == gl.num_programs(0) - 1:
@@ -381,14 +408,16 @@ def _softmax(p, C: gl.constexpr, s, m, l, e, FIRST: gl.constexpr):
     at `fill`, and its exponents are then relative to 0.
     """
     new = gl.maximum(m, gl.max(s, 1))
-    top = gl.where(new > p.fill * 0.5, new * p.c, 0.0) if C.MASKED else new * p.c
+    top = _times(new, p.c)
+    if C.MASKED:
+        top = gl.where(new > p.fill * 0.5, top, 0.0)
     y = gl.fma(s, gl.full_like(s, p.c), (-top)[:, None].broadcast_to(s.shape))
     w = _exp2(y)
     if FIRST:
         if C.HEALTH:
             e = gl.sum(w * y, 1)
         return w, l, new, gl.sum(w, 1), e
-    delta = m * p.c - top
+    delta = _times(m, p.c) - top
     if C.MASKED:
         delta = gl.where(l > 0.0, delta, 0.0)
     alpha = _exp2(delta)
@@ -476,17 +505,16 @@ def _step_in_turn(
     C: gl.constexpr,
     MASKED: gl.constexpr,
     FIRST: gl.constexpr,
+    WIDTH: gl.constexpr,
     b,
     h,
     rows,
     start,
-    lane,
     qa,
     k_bufs,
     v_bufs,
     bars,
     count,
-    zero,
     acc,
     m,
     l,
@@ -495,30 +523,43 @@ def _step_in_turn(
     PL: gl.constexpr,
     dtype: gl.constexpr,
 ):
-    """Block number `count`: logits, softmax, and its mix left in flight."""
+    """The first WIDTH keys of block number `count`: logits, softmax, and its mix left in flight."""
     q_ready, q_empty, k_ready, k_empty, v_ready, v_empty, t_ready, t_empty = bars
+    SL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 16])
+    RL: gl.constexpr = gl.SliceLayout(1, SL)
+    ROWS: gl.constexpr = m.type.layout
+    lane = gl.arange(0, WIDTH, gl.SliceLayout(0, SL))
+    if C.QREG:
+        qa = gl.convert_layout(qa, gl.DotOperandLayout(0, SL, 2), assert_trivial=True)
     stage = count % C.STAGES
     phase = (count // C.STAGES) & 1
     mbarrier.wait(k_ready.index(stage), phase)
-    k = k_bufs.index(stage).reshape([C.BN, C.D]).permute([1, 0])
-    s = warpgroup_mma(qa, k, zero, use_acc=False, is_async=True)  # [64, BN]
+    k = k_bufs.index(stage).reshape([C.BN, C.D]).slice(0, WIDTH).permute([1, 0])
+    zero = gl.zeros([64, WIDTH], gl.float32, SL)
+    s = warpgroup_mma(qa, k, zero, use_acc=False, is_async=True)  # [64, WIDTH]
     if FIRST:
         s = warpgroup_mma_wait(0, [s])
-        o = zero
     else:
         s, o = warpgroup_mma_wait(0, [s, acc])
         mbarrier.arrive(v_empty.index((count - 1) % C.STAGES), count=1)
     mbarrier.arrive(k_empty.index(stage), count=1)
+    m = gl.convert_layout(m, RL, assert_trivial=True)
+    l = gl.convert_layout(l, RL, assert_trivial=True)
+    e = gl.convert_layout(e, RL, assert_trivial=True)
+    rows = gl.convert_layout(rows, RL, assert_trivial=True)
     s = _logits(p, C, s, b, h, rows, start, lane, MASKED and C.MASKED)
     w, alpha, m, l, e = _softmax(p, C, s, m, l, e, FIRST)
     w16 = _unpack(_pack(w, dtype), dtype, PL)
     mbarrier.wait(v_ready.index(stage), phase)
-    v = v_bufs.index(stage).reshape([C.BN, C.DV])
+    v = v_bufs.index(stage).reshape([C.BN, C.DV]).slice(0, WIDTH)
     if FIRST:
         acc = warpgroup_mma(w16, v, acc, use_acc=False, is_async=True)
     else:
         o = o * gl.convert_layout(alpha, gl.SliceLayout(1, OL))[:, None]
         acc = warpgroup_mma(w16, v, o, is_async=True)
+    m = gl.convert_layout(m, ROWS, assert_trivial=True)
+    l = gl.convert_layout(l, ROWS, assert_trivial=True)
+    e = gl.convert_layout(e, ROWS, assert_trivial=True)
     return acc, m, l, e
 
 
@@ -605,23 +646,25 @@ def _consumer(
             else:
                 start = _block(p, C, b, h, tile, skip, right, npart, hi, flo, fhi) * C.BN
                 acc = warpgroup_mma_init(o)
+                # The upper 64 rows see only the first half of a block on the diagonal.
+                WIDTH: gl.constexpr = C.BN // 2 if C.HALF and W == 0 else C.BN
                 acc, m, l, e = _step_in_turn(
-                    p, C, True, True, b, h, rows, start, lane, qa, k_bufs, v_bufs, bars, count,
-                    zero, acc, m, l, e, OL, PL, dtype,
+                    p, C, True, True, WIDTH, b, h, rows, start, qa, k_bufs, v_bufs, bars, count,
+                    acc, m, l, e, OL, PL, dtype,
                 )  # fmt: skip
                 for i in range(skip + 1, npart):
                     start = _block(p, C, b, h, tile, i, right, npart, hi, flo, fhi) * C.BN
                     count += 1
                     acc, m, l, e = _step_in_turn(
-                        p, C, True, False, b, h, rows, start, lane, qa, k_bufs, v_bufs, bars,
-                        count, zero, acc, m, l, e, OL, PL, dtype,
+                        p, C, True, False, C.BN, b, h, rows, start, qa, k_bufs, v_bufs, bars,
+                        count, acc, m, l, e, OL, PL, dtype,
                     )  # fmt: skip
                 for i in range(gl.maximum(npart, skip + 1), blocks):
                     start = _block(p, C, b, h, tile, i, right, npart, hi, flo, fhi) * C.BN
                     count += 1
                     acc, m, l, e = _step_in_turn(
-                        p, C, False, False, b, h, rows, start, lane, qa, k_bufs, v_bufs, bars,
-                        count, zero, acc, m, l, e, OL, PL, dtype,
+                        p, C, False, False, C.BN, b, h, rows, start, qa, k_bufs, v_bufs, bars,
+                        count, acc, m, l, e, OL, PL, dtype,
                     )  # fmt: skip
                 o = warpgroup_mma_wait(0, [acc])
                 mbarrier.arrive(v_empty.index(count % C.STAGES), count=1)
@@ -655,7 +698,7 @@ def _finish(
     """Store the row statistics; returns the factor that normalises the output, [64]."""
     rows = first_row + gl.arange(0, 64, gl.SliceLayout(1, SL))
     real = l > 0.0
-    top = gl.where(real, m * p.c, 0.0)
+    top = gl.where(real, _times(m, p.c), 0.0)
     # Zero times any number is zero, times an infinity or NaN it is NaN.
     strange = gl.convert_layout(gl.sum(o * 0.0, 1), gl.SliceLayout(1, SL))
     odd = (gl.abs(top) > LIMIT) | (strange != 0.0) | (l * 0.0 != 0.0)
@@ -780,6 +823,7 @@ def forward_kernel(
         bias_sq,
         bias_sk,
     )
+    gdc_wait()
     q_bufs = gl.allocate_shared_memory(q_desc.dtype, [C.CONSUMERS, 1, 1, 64, C.D], q_desc.layout)
     k_bufs = gl.allocate_shared_memory(k_desc.dtype, [C.STAGES, 1, 1, C.BN, C.D], k_desc.layout)
     v_bufs = gl.allocate_shared_memory(v_desc.dtype, [C.STAGES, 1, 1, C.BN, C.DV], v_desc.layout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -19,7 +19,15 @@ if INTERPRETED:
     interpreter.adapt()
 
 
-_compiled: dict[Any, Any] = {}
+def device_of(call: Call) -> torch.cuda.device:
+    """The context in which a call's kernels start: its own device, where there are several."""
+    device = call.query.device
+    return torch.cuda.device(device.index if device.type == "cuda" else -1)
+
+
+KEPT = 4096  # layouts whose kernel is remembered
+_by_kind: dict[Any, Any] = {}
+_by_layout: dict[Any, Any] = {}
 
 
 def _kind(argument: Any) -> Any:
@@ -35,26 +43,47 @@ def _kind(argument: Any) -> Any:
     return argument.base.dtype, tuple(argument.block_shape)  # a TMA descriptor
 
 
+def layout(call: Call) -> tuple[Any, ...]:
+    """All of a call that decides what kinds a launch's arguments are, quicker than asking each."""
+    tensors = (call.query, call.key, call.value)
+    places = tuple([(x.shape, x.stride(), x.data_ptr() % 16 == 0) for x in tensors])
+    allowed = call.allowed
+    more = tuple([
+        (_kind(x), x.shape, x.stride())
+        for x in (call.bias, call.sinks, allowed.dense) if x is not None
+    ])  # fmt: skip
+    spans = None if allowed.spans is None else allowed.spans.shape
+    forms = (call.softcap is None, call.bias is None, call.sinks is None)
+    return places, call.query.dtype, allowed.band, spans, forms, more
+
+
 def start(
     kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...],
-    constants: tuple[Any, ...], **options: int,
+    constants: tuple[Any, ...], layout: Any = None, **options: int,
 ) -> None:  # fmt: skip
     """Launch a kernel on the current stream.
 
     The first launch of a kind goes through Triton, which binds, specialises and compiles; later
-    ones go to the compiled kernel directly and save most of the host's time. A profiler that hooks
-    into launches sees them all through Triton.
+    ones go to the compiled kernel directly and save most of the host's time. A `layout` that was
+    seen before saves the look at the arguments too. A profiler that hooks into launches sees them
+    all through Triton.
     """
     hook = triton.knobs.runtime.launch_enter_hook
     if INTERPRETED or getattr(hook, "calls", hook):
         kernel[grid](*arguments, *constants, **options)
         return
     device = torch.cuda.current_device()
-    key = (id(kernel), device, _kind(arguments), constants, tuple(options.values()))
-    compiled = _compiled.get(key)
+    place = (id(kernel), device, layout, constants)
+    compiled = None if layout is None else _by_layout.get(place)
     if compiled is None:
-        _compiled[key] = kernel[grid](*arguments, *constants, **options)
-        return
+        key = (id(kernel), device, _kind(arguments), constants, tuple(options.values()))
+        compiled = _by_kind.get(key)
+        if compiled is None:
+            _by_kind[key] = kernel[grid](*arguments, *constants, **options)
+            return
+        if len(_by_layout) >= KEPT:
+            _by_layout.clear()
+        _by_layout[place] = compiled
     compiled.run(
         *grid, torch._C._cuda_getCurrentRawStream(device), compiled.function,
         compiled.packed_metadata, None, None, None, *arguments, *constants,
@@ -111,18 +140,28 @@ def precision_of(call: Call) -> str:
     return "ieee" if call.dtype == "float32" else "tf32"
 
 
-def like_query(call: Call, size: int, dtype: torch.dtype) -> torch.Tensor:
+@lru_cache(KEPT)
+def _strides_like(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a dense array whose axes lie in memory in the order of the given strides'."""
+    order = sorted(range(3), key=lambda axis: (-abs(strides[axis]), axis))
+    found, step = [0, 0, 0, 1], shape[3]
+    for axis in reversed(order):
+        found[axis] = step
+        step *= max(1, shape[axis])
+    return tuple(found)
+
+
+def like_query(call: Call, size: int) -> torch.Tensor:
     """An empty [B, Hq, Nq, size] whose axes lie in memory in the order of the query's."""
     query = call.query
-    shape = (call.batch, call.query_heads, call.queries, size)
-    order = sorted(range(3), key=lambda axis: (-abs(query.stride(axis)), axis))
-    laid = torch.empty([shape[axis] for axis in order] + [size], dtype=dtype, device=query.device)
-    return laid.permute(*(order.index(axis) for axis in range(3)), 3)
+    shape = (*query.shape[:3], size)
+    strides = _strides_like(shape, query.stride())
+    return torch.empty_strided(shape, strides, dtype=query.dtype, device=query.device)
 
 
 def empty_state(call: Call, health: bool) -> State:
     """Room for the result."""
-    output = like_query(call, call.value_size, call.query.dtype)
+    output = like_query(call, call.value_size)
     shape = (3 if health else 1, call.batch, call.query_heads, call.queries)
     rows = torch.empty(shape, dtype=torch.float32, device=call.query.device).unbind(0)
     return State(output, *rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -115,58 +115,91 @@ def _forward(call: Call, health: bool) -> State:
     return state
 
 
+@dataclass(frozen=True)
+class Chip:
+    """What a device offers: multiprocessors, and bytes of shared memory for one program."""
+
+    processors: int
+    shared: int
+
+
 @cache
-def processors(device: torch.device) -> int:
+def chip(device: torch.device) -> Chip:
     if device.type != "cuda":
-        return 2
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+        return Chip(2, 1 << 20)
+    found = torch.cuda.get_device_properties(device)
+    shared = getattr(found, "shared_memory_per_block_optin", found.shared_memory_per_block)
+    return Chip(int(found.multi_processor_count), int(shared))
 
 
-def decode(call: Call, health: bool, step: int | None = None, waves: int = 4, warps: int = 4,
-           stages: int = 4) -> State:  # fmt: skip
+START = 256  # keys that could be read in the time that a program takes to start and to merge
+
+
+def decode_blocks_for(call: Call) -> Blocks:
+    """Three or four blocks of keys and values in flight, as large as shared memory allows."""
+    height = launch.power_of_two(call.queries * call.group)
+    room = chip(call.query.device).shared - (32 << 10)
+    row = sum(widths(call)) * call.query.element_size()
+    keys = 128
+    while keys > 16 and 3 * keys * row > room:
+        keys //= 2
+    return Blocks(height, keys, 8 if keys == 128 else 4, min(4, max(1, room // (keys * row))))
+
+
+@lru_cache(1024)
+def parts_for(heads: int, keys: int, step: int, processors: int) -> int:
+    """Into how many parts the keys are split: the least time for whole waves of programs."""
+    most = -(-keys // step)
+
+    def cost(parts: int) -> float:
+        return -(-heads * parts // processors) * (keys / parts + START)
+
+    return min({min(most, max(1, wave * processors // heads)) for wave in range(1, 5)}, key=cost)
+
+
+def decode(call: Call, health: bool) -> State:
     """Few queries against many keys: rows packed over the heads of a group, keys in parts."""
     from limelight.engines.gpu.decode import decode_kernel
 
     device = call.query.device
-    height = launch.power_of_two(call.queries * call.group)
-    step = step or (128 if launch.INTERPRETED else min(64, blocks_for(call).keys))
+    tile = decode_blocks_for(call)
     heads = call.batch * call.key_heads
-    wanted = max(1, waves * processors(device) // heads)
-    keys = max(step, -(-call.keys // wanted // step) * step)
+    parts = parts_for(heads, call.keys, tile.keys, chip(device).processors)
+    keys = -(-call.keys // parts // tile.keys) * tile.keys
     parts = -(-call.keys // keys)
     state = launch.empty_state(call, health)
     where, band, spans = launch.where_of(call)
     d, dv = widths(call)
     partial = counters = None
     if parts > 1:
-        room = heads * parts * height * (dv + 3)
+        room = heads * parts * tile.rows * (dv + 3)
         partial = torch.empty(room, dtype=torch.float32, device=device)
         counters = launch.zeros(device, heads)
     launch.start(
         decode_kernel, (parts, heads, 1),
         (*inputs(call), where, launch.form_of(call), call.sinks, *launch.result_of(state),
          launch.sizes_of(call), keys, partial, counters),
-        (height, step, d, dv, health, band, spans, call.sinks is not None,
+        (tile.rows, tile.keys, d, dv, health, band, spans, call.sinks is not None,
          launch.precision_of(call), parts > 1),
-        num_warps=warps, num_stages=stages,
+        layout=launch.layout(call), num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return state
 
 
 def again(call: Call, state: State, scratch: torch.Tensor, tiles: int, health: bool) -> None:
     """Compute with care the tiles of 64 rows whose flag is raised."""
-    from limelight.engines.gpu import forward as kernels
+    from limelight.engines.gpu.again import again_kernel
 
     where, band, spans = launch.where_of(call)
     size = launch.power_of_two(max(call.head_size, call.value_size))
     flags_each = 64
     launch.start(
-        kernels.again_kernel, (-(-tiles // flags_each), 1, 1),
+        again_kernel, (-(-tiles // flags_each), 1, 1),
         (scratch, tiles, *inputs(call), where, launch.form_of(call), call.sinks,
          *launch.result_of(state), launch.sizes_of(call)),
         (flags_each, 64, 32 if size > 128 else 64, *widths(call), health, band, spans,
          call.sinks is not None, launch.precision_of(call)),
-        num_warps=4, num_stages=1,
+        layout=launch.layout(call), num_warps=4, num_stages=1, launch_pdl=True,
     )  # fmt: skip
 
 
