@@ -151,7 +151,7 @@ def _exp2(x):
 
 @gluon.jit
 def _times(x, c):
-    """x·c rounded, never fused into a sum: the same maximum must scale to the same number always."""
+    """x·c, rounded and never fused into a sum: one maximum must always scale to one number."""
     return gl.inline_asm_elementwise(
         "mul.rn.f32 $0, $1, $2;", "=f,f,f", [x, c], dtype=gl.float32, is_pure=True, pack=1
     )
