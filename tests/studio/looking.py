@@ -15,6 +15,11 @@ import numpy as np
 ROUNDINGS = 4e-13
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """A share as the page writes it: the sign stays with its number."""
+    return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
+
+
 def figures(where: Any) -> np.ndarray:
     """The <data> values under a locator, in the order of the page."""
     texts = where.locator("data").evaluate_all("found => found.map(data => data.value)")

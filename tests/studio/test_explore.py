@@ -15,7 +15,7 @@ from PIL import Image
 
 from limelight.capture import Capture, Site
 from tests.studio import samples
-from tests.studio.looking import close, figures
+from tests.studio.looking import close, figures, percent
 
 Open = Callable[..., Any]
 
@@ -72,7 +72,7 @@ def test_the_grid_is_the_health_of_the_library(open_tab: Open, sample: Capture) 
         for head in range(4):
             label = names.nth(site * 4 + head).get_attribute("aria-label")
             assert (
-                f"layer {site}, head {head}, saturated rows {expected[site, head] * 100:.0f} %"
+                f"layer {site}, head {head}, saturated rows {percent(expected[site, head])}"
                 in label
             )
 
@@ -131,7 +131,7 @@ def test_the_map_is_walked_by_keyboard(open_tab: Open, sample: Capture) -> None:
     page.get_by_text("layer 2, head 3, query 3, key 1", exact=False).wait_for()
     close(shown_cell(page)[-11], exact(sample[2]).cell(3, 1, head=3).weight)
     page.keyboard.press("+")
-    page.wait_for_url(re.compile(r"rows=\d+-\d+"))
+    page.wait_for_url(re.compile(r"rows=[\d.]+-[\d.]+"))
     page.keyboard.press("0")
     page.wait_for_url(re.compile(r"cell=3\.1$"))
 
@@ -147,7 +147,7 @@ def test_hovering_tells_row_and_column(open_tab: Open, sample: Capture) -> None:
     weights = sample[0].weights(rows=[17], head=2)[0]
     best = int(weights.argmax())
     first = page.locator(".sight").first.get_by_role("listitem").first.inner_text()
-    assert f"{weights[best] * 100:.1f} %" in first
+    assert percent(weights[best], 1) in first
 
 
 def test_a_link_restores_exactly_what_is_shown(open_tab: Open) -> None:
@@ -224,14 +224,45 @@ def test_two_heads_move_together(open_tab: Open) -> None:
     page.wait_for_url(re.compile("rows="))
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(300)
-    pictures = [
-        np.asarray(Image.open(io.BytesIO(one.screenshot())).convert("L"), np.float64)
-        for one in (maps.nth(0), maps.nth(1))
-    ]
-    # The window is told in whole cells, so the two may differ by a part of one.
-    assert pictures[0].shape == pictures[1].shape
-    assert np.abs(pictures[0] - pictures[1]).mean() < 6
-    assert pictures[0].std() > 10
+    first, second = (seen(one) for one in maps.all())
+    assert first.shape == second.shape
+    assert np.abs(first - second).mean() < 0.5
+    assert first.std() > 10
+
+
+def seen(area: Any) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(area.screenshot())).convert("L"), np.float64)
+
+
+def test_two_heads_move_together_by_parts_of_a_cell_and_a_link_restores_them(
+    open_tab: Open,
+) -> None:
+    page = open_tab("#/explore/sample?head=1.1&with=1.1")
+    maps = page.get_by_role("application", name=re.compile("Weights of"))
+    maps.nth(1).wait_for()
+    page.get_by_role("button", name="Zoom in").click()
+    page.get_by_role("button", name="Zoom in").click()
+    page.wait_for_load_state("networkidle")
+    before = seen(maps.nth(1))
+    box = maps.nth(0).bounding_box()
+    cell = 4 * box["width"] / 23
+    page.mouse.move(box["x"] + 200, box["y"] + 200)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 200 - cell / 3, box["y"] + 200 - cell / 5, steps=3)
+    page.mouse.up()
+    page.mouse.move(5, 5)
+    page.wait_for_url(re.compile(r"rows=[\d.]+-[\d.]+"))
+    page.wait_for_timeout(400)
+    first, second = (seen(one) for one in maps.all())
+    assert np.abs(first - second).mean() < 0.5
+    assert np.abs(before - second).mean() > 3
+    again = open_tab(page.url[page.url.index("#") :])
+    maps = again.get_by_role("application", name=re.compile("Weights of"))
+    maps.nth(1).wait_for()
+    again.wait_for_load_state("networkidle")
+    again.wait_for_timeout(300)
+    for area in maps.all():
+        assert np.abs(seen(area) - first).mean() < 0.5
 
 
 def test_a_long_map_zooms_down_to_single_cells(open_tab: Open) -> None:
@@ -259,8 +290,9 @@ def test_a_fast_drag_asks_only_for_what_stays_in_view(open_tab: Open) -> None:
         page.mouse.up()
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(400)
-    assert re.search(r"rows=(\d+)-", page.url)
-    assert int(re.search(r"rows=(\d+)-", page.url)[1]) > 100  # type: ignore[index]
+    rows = re.search(r"rows=([\d.]+)-", page.url)
+    assert rows
+    assert float(rows[1]) > 100
 
 
 def test_lines_of_a_short_and_of_a_long_text(open_tab: Open, sample: Capture) -> None:
@@ -268,7 +300,7 @@ def test_lines_of_a_short_and_of_a_long_text(open_tab: Open, sample: Capture) ->
     lines = page.get_by_role("group", name="Lines of layer 1, head 1")
     lines.wait_for()
     weights = sample[1].weights(rows=[6], head=1)[0]
-    shares = [f"{w * 100:.0f} %" for w in weights if w >= 0.005]
+    shares = [percent(w) for w in weights if w >= 0.005]
     page.wait_for_function(
         "count => document.querySelectorAll('.share').length === count", arg=len(shares)
     )

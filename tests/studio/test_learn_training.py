@@ -12,7 +12,7 @@ import pytest
 
 from limelight.experiments import FIGURES, SETTINGS, Scaling, scaling
 from tests.studio.conftest import Running
-from tests.studio.looking import close, figures
+from tests.studio.looking import close, figures, percent
 
 RESULTS: Scaling = scaling()
 BUTTONS = {
@@ -135,7 +135,7 @@ def test_what_is_said_is_so(part: Any) -> None:
             assert "below" in text
         else:
             assert "no difference is claimed" in text
-        assert f"{100 * none.saturated[:, 0].mean():.0f}\N{NO-BREAK SPACE}%" in text
+        assert percent(none.saturated[:, 0].mean()) in text
 
 
 def test_the_words_below_hold_for_the_numbers() -> None:

@@ -70,7 +70,7 @@ def test_the_worst_head_comes_first_with_a_sentence(open_file: Open, file: Path)
     assert "layer 1, head 1" in first
     assert "95 % or more on one key" in first
     summary = page.get_by_role("region", name="Summary").inner_text()
-    assert re.search(r"1\s*saturated head, 8 %", summary)
+    assert re.search(r"1\s*saturated head, 8\s%", summary)
 
 
 def test_a_cell_is_worked_out_from_the_numbers_in_the_file(open_file: Open, file: Path) -> None:

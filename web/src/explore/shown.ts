@@ -24,7 +24,7 @@ export interface Shown {
   readonly look: Look;
   readonly pool: Pool;
   readonly cell: CellAt | null;
-  /** The part of the map in view, in cells and hundredths of them; null is all of it. */
+  /** The part of the map in view, in cells and thousandths of them; null is all of it. */
   readonly window: Window | null;
   /** How much brighter than its weight a cell is drawn; null is what suits the length. */
   readonly gain: number | null;
@@ -87,7 +87,7 @@ function count(text: string | undefined): number | null {
 }
 
 function amount(text: string | undefined): number | null {
-  return text !== undefined && /^\d{1,9}(\.\d{1,2})?$/.test(text) ? Number(text) : null;
+  return text !== undefined && /^\d{1,9}(\.\d{1,3})?$/.test(text) ? Number(text) : null;
 }
 
 function pair(text: string | undefined, between: string, read = count): readonly [number, number] | null {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { ScalingResults, ScalingRuns } from "$lib/api";
 import { around, path, share, ticks } from "./chart";
-import { atFirst, axisOf, gap, overSizes, overSteps } from "./training";
+import { atFirst, axisOf, COMING, gap, overSizes, overSteps } from "./training";
 
 const runs = (scale: string, d_k: number, held_out: number[]): ScalingRuns => ({
   setting: "unit", scale, d_k, steps: [0, 20, 40], held_out,
@@ -36,6 +36,14 @@ describe("the experiment as lines", () => {
 
   it("knows the first step", () => {
     expect(atFirst(results, "unit", "none", 16, "saturated")).toBe(0.25);
+  });
+
+  it("keeps its shape while the results are on their way", () => {
+    const lines = overSizes(COMING, "unit");
+    expect(lines).toHaveLength(3);
+    expect(lines.flatMap(around)).toEqual([]);
+    expect(axisOf(COMING, "loss")).toEqual({ from: 0, to: 1, log: false });
+    expect(gap(COMING, "unit", "none", 256).sure).toBe(false);
   });
 
   it("has one axis a figure; the untrained loss stays above it", () => {

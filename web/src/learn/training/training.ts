@@ -45,8 +45,24 @@ export function axisOf(results: ScalingResults, figure: TrainingFigure): { from:
   if (figure === "spread" || figure === "saturated") return { from: 0, to: 1, log: false };
   const values = results.runs.flatMap((run) => run[figure].flatMap((seed) => (figure === "loss" ? seed.slice(1) : seed)));
   const known = values.filter((x): x is number => x !== null);
+  if (!known.length) return { from: 0, to: 1, log: false };
   return { from: Math.min(...known), to: Math.max(...known), log: figure === "score_gradient" };
 }
+
+/** What stands for the results until they come: their shape without a number, which takes their room. */
+export const COMING: ScalingResults = {
+  facts: { steps: 600, seeds: 3, width: 128, heads: 2, layers: 2, length: 64, batch: 32 },
+  figures: { loss: "…", score_gradient: "…", spread: "…", saturated: "…" },
+  settings: { unit: "entries of variance 1, Adam" },
+  scales: Object.keys(SCALES),
+  sizes: [16, 32, 64, 128, 256],
+  runs: [16, 32, 64, 128, 256].flatMap((d_k) =>
+    Object.keys(SCALES).map((scale) => ({
+      setting: "unit", scale, d_k, steps: [0, 580], held_out: [null],
+      loss: [[null, null]], score_gradient: [[null, null]], spread: [[null, null]], saturated: [[null, null]],
+    })),
+  ),
+};
 
 export const mean = (values: readonly Real[]): number =>
   values.reduce<number>((sum, x) => sum + (x ?? NaN), 0) / values.length;
