@@ -225,10 +225,13 @@ static void write_row(const Call& call, const Result& out, const Logits& logits,
         out.total[at] = row.total;
     }
     const i64 dv = call.value_size();
+    char* const to = out.output + at * dv * item_size(call.q.dtype);
     if (row.weight == 0.0f) fill(o, 0, dv, 0.0f);
     const vf weight = vset(row.weight);
-    for (i64 c = 0; c < dv; c += W) vstore(o + c, vmul(vload(o + c), weight));
-    store_row(o, call.q.dtype, dv, out.output + at * dv * item_size(call.q.dtype));
+    const bool direct = call.q.dtype == Dtype::f32 && dv % W == 0;
+    float* const scaled = direct ? reinterpret_cast<float*>(to) : o;
+    for (i64 c = 0; c < dv; c += W) vstore(scaled + c, vmul(vload(o + c), weight));
+    if (!direct) store_row(o, call.q.dtype, dv, to);
 }
 
 }  // namespace LIMELIGHT_ISA

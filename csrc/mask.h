@@ -62,8 +62,10 @@ INLINE Row row_of(const Call& call, i64 batch, i64 head, i64 query) {
 // Rows [first, first + count) of the stack of one key head.
 INLINE void read_rows(const Call& call, i64 batch, i64 key_head, i64 first, i64 count, Row* rows) {
     i64 head = key_head * call.group() + first / call.queries(), query = first % call.queries();
+    const bool plain = call.mask.everything() && !call.bias;
     for (i64 r = 0; r < count; ++r) {
-        rows[r] = row_of(call, batch, head, query);
+        rows[r] = plain ? Row{head, query, 0, call.keys(), nullptr, nullptr, nullptr}
+                        : row_of(call, batch, head, query);
         if (++query == call.queries()) ++head, query = 0;
     }
 }

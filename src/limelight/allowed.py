@@ -46,7 +46,7 @@ class Allowed:
                 part = part.reshape((1,) * (axes - part.ndim) + tuple(part.shape))
                 object.__setattr__(self, name, part)
 
-    @property
+    @cached_property
     def everything(self) -> bool:
         return self.band is None and self.spans is None and self.dense is None
 

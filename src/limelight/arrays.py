@@ -11,6 +11,8 @@ import numpy as np
 
 def is_torch(array: Any) -> bool:
     """Whether it is a torch tensor; where torch was never imported, nothing is."""
+    if type(array) is np.ndarray:
+        return False
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor)
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from limelight.arrays import is_torch
-from limelight.call import Call, prepare
-from limelight.engines import choose
+from limelight.call import Call, is_canonical, prepare
+from limelight.engines import choose, native
 from limelight.health import Health
+from limelight.records import lean
 from limelight.reference import State
 
+_FLOAT32 = np.dtype(np.float32)
 
+
+@lean
 @dataclass(frozen=True, eq=False)
 class Inspection:
     """What one pass gives: the output, and what it says about every row."""
@@ -55,12 +61,18 @@ def attention(
     >>> attention([[2, 1]], [[2, 1], [1, 0], [0, -1]], [[10, 0], [0, 8], [1, 1]]).round(6)
     array([[8.829123, 0.858154]])
     """
-    same = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
     if is_torch(query):
         from limelight.torch import functional
 
-        return functional.attention(query, key, value, engine=engine, **same)
-    call = prepare(query, key, value, **same)
+        return functional.attention(
+            query, key, value, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks,
+            engine=engine,
+        )  # fmt: skip
+    if mask is bias is scale is softcap is sinks is None and _quick(query, key, value, engine):
+        return native.quick(query, key, value, False)[0]
+    call = prepare(
+        query, key, value, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks
+    )
     return call.restore(choose(call, engine).module.forward(call, health=False).output)
 
 
@@ -82,13 +94,33 @@ def inspect(
     >>> seen.health.max_prob.round(6), seen.health.verdict
     (array([0.881645]), array(['peaked'], dtype='<U9'))
     """
-    same = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
     if is_torch(query):
         from limelight.torch import functional
 
-        return functional.inspect(query, key, value, engine=engine, **same)
-    call = prepare(query, key, value, **same)
+        return functional.inspect(
+            query, key, value, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks,
+            engine=engine,
+        )  # fmt: skip
+    if mask is bias is scale is softcap is sinks is None and _quick(query, key, value, engine):
+        output, stats = native.quick(query, key, value, True)
+        keys = np.empty(query.shape[:3], np.int64)  # filled: np.full takes three times as long
+        keys.fill(key.shape[2])
+        return Inspection(output, Health(stats[1], stats[0], stats[2], keys))
+    call = prepare(
+        query, key, value, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks
+    )
     return inspection(call, choose(call, engine).module.forward(call, health=True))
+
+
+def _quick(query: Any, key: Any, value: Any, engine: str) -> bool:
+    """Whether nothing is to be checked, converted or chosen: float32 arrays for the C++ engine."""
+    return (
+        engine == "auto"
+        and type(query) is np.ndarray
+        and query.dtype is _FLOAT32
+        and is_canonical(query, key, value)
+        and native.missing() is None
+    )
 
 
 def inspection(call: Call, state: State) -> Inspection:

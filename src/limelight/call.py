@@ -14,10 +14,12 @@ from limelight.allowed import Allowed, flatten
 from limelight.arrays import dtype_name, expand, is_torch
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.masks import as_mask
+from limelight.records import lean
 
 FLOATS = ("float64", "float32", "bfloat16", "float16")
 
 
+@lean
 @dataclass(frozen=True, eq=False)
 class Call:
     """What was asked, after checking: four axes, one dtype, one kind of array (NumPy or torch).
@@ -102,13 +104,12 @@ def prepare(
 
     Without a value the call has values of size 0: enough for everything about the weights.
     """
-    if _plain(query, key, value):
+    if is_canonical(query, key, value):
         batch: tuple[int, ...] = (query.shape[0],)
         headless = False
     else:
         query, key, value, batch, headless = _canonical(query, key, value)
-    heads, nq, size = query.shape[1:]
-    nk = key.shape[2]
+    (_, heads, nq, size), nk = query.shape, key.shape[2]
     return Call(
         query,
         key,
@@ -123,15 +124,26 @@ def prepare(
     )
 
 
-def _plain(query: Any, key: Any, value: Any) -> bool:
-    """Whether three NumPy arrays are in canonical form as they came: the quick way in."""
-    if not (type(query) is type(key) is type(value) is np.ndarray):
+def is_canonical(query: Any, key: Any, value: Any) -> bool:
+    """Whether three arrays are in the canonical form as they came: the quick way in."""
+    if not (type(query) is type(key) is type(value)):
         return False
-    if not (query.ndim == key.ndim == value.ndim == 4 and query.dtype.char in "fde"):
+    if type(query) is np.ndarray:
+        known = query.dtype.char in "fde"
+    else:
+        known = (
+            is_torch(query)
+            and dtype_name(query) in FLOATS
+            and query.device == key.device == value.device
+        )
+    if not (known and query.dtype is key.dtype is value.dtype):
         return False
-    (b, hq, _, d), (kb, hk, nk, kd), (vb, hv, nv, _) = query.shape, key.shape, value.shape
+    q, k, v = query.shape, key.shape, value.shape
+    if not len(q) == len(k) == len(v) == 4:
+        return False
+    (b, hq, _, d), (kb, hk, nk, kd), (vb, hv, nv, _) = q, k, v
     fits: bool = b == kb == vb and hk == hv and hk > 0 == hq % hk and nk == nv and d == kd and d > 0
-    return fits and query.dtype is key.dtype is value.dtype
+    return fits
 
 
 def _canonical(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any, tuple[int, ...], bool]:

@@ -25,11 +25,13 @@ from numpy.typing import NDArray
 
 from limelight.arrays import as_numpy, expand, is_torch, jsonable, namespace
 from limelight.call import Call
+from limelight.records import lean
 from limelight.reference import State
 
 SATURATED, PEAKED = 0.95, 0.80
 
 
+@lean
 @dataclass(frozen=True, eq=False)
 class Health:
     """Each field is [..., Hq, Nq]; the derived figures have the same shape.

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from limelight.arrays import namespace
 from limelight.call import Call
+from limelight.records import lean
 
 Array = NDArray[np.float64]
 
@@ -43,6 +44,7 @@ class Steps:
     entropy: Array
 
 
+@lean
 @dataclass(frozen=True, eq=False)
 class State:
     """The result of a pass over some of the keys. Two states over different keys merge into one.

@@ -14,7 +14,7 @@ import limelight as ll
 from limelight import reference
 from limelight.call import Call, prepare
 from limelight.engines import _reference_pool, native
-from limelight.errors import EngineError
+from limelight.errors import EngineError, ShapeError
 from tests.cases import CASES, Case, assert_close
 from tests.engines.plain import plainly
 
@@ -228,3 +228,31 @@ def test_pool_shows_nan_and_takes_empty_bins() -> None:
 def test_an_instruction_set_that_is_not_here() -> None:
     with pytest.raises(EngineError, match=r"no instruction set 'sse9'.*this machine runs.*plain"):
         native.set_isa("sse9")
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 12, 8, 8, 64, 64), (2, 4, 37, 53, 20, 7), (1, 6, 3, 0, 5, 5), (0, 2, 3, 4, 5, 5)],
+)
+def test_the_quick_way_gives_the_same_bits(shape: tuple[int, ...]) -> None:
+    """attention() and inspect() hand plain float32 arrays straight to the engine."""
+    batch, heads, nq, nk, d, dv = shape
+    rng = np.random.default_rng(4)
+    query, key, value = (
+        rng.normal(size=s).astype(np.float32)
+        for s in ((batch, heads, nq, d), (batch, heads // 2, nk, d), (batch, heads // 2, nk, dv))
+    )
+    query = query[:, :, ::-1]
+    quick, named = (ll.inspect(query, key, value, engine=name) for name in ("auto", "native"))
+    np.testing.assert_array_equal(quick.output, named.output)
+    np.testing.assert_array_equal(ll.attention(query, key, value), named.output)
+    for field in ("max_logit", "logsumexp", "entropy", "keys"):
+        one, other = getattr(quick.health, field), getattr(named.health, field)
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_quick_way_leaves_errors_to_the_long_one() -> None:
+    query, key = np.ones((1, 2, 3, 4), np.float32), np.ones((1, 2, 5, 3), np.float32)
+    with pytest.raises(ShapeError, match="no dot product with a key of size 3"):
+        ll.attention(query, key, key)

@@ -7,7 +7,9 @@ neon, plain); `isas()` says which this machine has.
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 from typing import Any
 
 import numpy as np
@@ -65,16 +67,27 @@ def set_threads(count: int) -> None:
 
 
 def forward(call: Call, *, health: bool) -> State:
-    query = call.query
-    rows = query.shape[:3]
-    shape, stats_shape = (*rows, call.value.shape[3]), (3, *rows) if health else rows
-    if type(query) is np.ndarray and query.dtype is _FLOAT32:  # a small call is mostly overhead
-        output, stats = np.empty(shape, _FLOAT32), np.empty(stats_shape, _FLOAT32)
-        _native.forward(*_arguments(call), output, stats, health)
-    else:
-        output, stats = _empty(call, shape), _empty(call, stats_shape, "float32")
-        _native.forward(*_arguments(call), _block(output), _block(stats), health)
+    rows = call.query.shape[:3]
+    output = _empty(call, (*rows, call.value.shape[3]))
+    stats = _empty(call, (3, *rows) if health else rows, "float32")
+    _native.forward(*_arguments(call), _block(output), _block(stats), health)
     return State(output, stats[0], stats[1], stats[2]) if health else State(output, stats)
+
+
+def quick(query: Any, key: Any, value: Any, health: bool) -> tuple[Any, Any]:
+    """Three float32 NumPy arrays in the canonical form and nothing else: `forward` without a Call.
+
+    Returns the output and the statistics: logsumexp, with health also max_logit and entropy. For
+    12 heads of 8 rows the kernel takes 6 µs, and all that is left out here takes as long.
+    """
+    b, h, n, d = query.shape
+    output = np.empty((b, h, n, value.shape[3]), _FLOAT32)
+    stats = np.empty((3, b, h, n) if health else (b, h, n), _FLOAT32)
+    _native.forward(
+        0, query, key, value, None, None, None, None, 0, None, 0, 1.0 / math.sqrt(d), 0.0,
+        output, stats, health,
+    )  # fmt: skip
+    return output, stats
 
 
 def backward(call: Call, state: State, grad_output: Any) -> Gradients:
@@ -127,10 +140,8 @@ def _arguments(call: Call) -> tuple[Any, ...]:
     """A call as `_native` takes it."""
     query, key, value, allowed = call.query, call.key, call.value, call.allowed
     bias, sinks = call.bias, call.sinks
-    if type(query) is not np.ndarray or query.dtype is not _FLOAT32:
-        query, key, value = _array(query), _array(key), _array(value)
     return (
-        _code(call.query.dtype), query, key, value, allowed.band, allowed.spans,
+        _code(query.dtype), _array(query), _array(key), _array(value), allowed.band, allowed.spans,
         None if allowed.dense is None else _array(allowed.dense),
         None if bias is None else _array(bias), 0 if bias is None else _code(bias.dtype),
         None if sinks is None else _array(sinks), 0 if sinks is None else _code(sinks.dtype),
@@ -165,8 +176,7 @@ def _empty(call: Call, shape: tuple[int, ...], dtype: str | None = None) -> Any:
     query = call.query
     if type(query) is np.ndarray:
         return np.empty(shape, _FLOAT32 if dtype else query.dtype)
-    import torch
-
+    torch = sys.modules["torch"]
     return torch.empty(shape, dtype=getattr(torch, dtype) if dtype else query.dtype)
 
 
