@@ -13,30 +13,63 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from limelight.call import Call
+from limelight.reference import State
 from limelight.torch import batching, operators
 
 
-def run(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The operator's arguments in, output and row statistics out, with gradients of the output."""
-    function = Eager if plain() else Attention
-    found: tuple[Tensor, Tensor, Tensor, Tensor] = function.apply(*arguments)
-    return found
+def run(call: Call, engine: str, health: bool, site: str) -> State:
+    """One pass with gradients of its output."""
+    if plain():
+        tensors = (call.query, call.key, call.value, call.bias, call.sinks)
+        return State(*Eager.apply(call, engine, health, site, *tensors))
+    return State(*Attention.apply(*operators.split(call), engine, health, site))
+
+
+def count_keys(call: Call) -> Tensor:
+    """How many keys each row may attend to, int64 [B, Hq, Nq]."""
+    if plain():
+        return operators.count(call).expand(call.query.shape[:3])
+    arguments = operators.split(call)
+    counts: Tensor = operators.count_keys(call.query, call.keys, *arguments[3:7])
+    return counts
 
 
 class Eager(torch.autograd.Function):
-    """Without a transform at work: the engine at once. A function whose context is set up apart,
-    as torch.func needs it, costs a small call 20 µs more.
+    """Without a transform at work: the engine at once, with the call as it is.
+
+    A function whose context is set up apart, as torch.func needs it, costs a small call 20 µs more.
     """
 
     @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        found = operators.run_attention(*arguments)
-        operators.setup_context(ctx, arguments, found)
-        return found
+    def forward(
+        ctx: Any, call: Call, engine: str, health: bool, site: str, *tensors: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        state = operators.measure(call, engine, health, site)
+        rows = (state.logsumexp, state.max_logit, state.entropy)
+        ctx.save_for_backward(*tensors, call.allowed.dense, state.output, state.logsumexp)
+        ctx.rule = call.allowed, call.scale, call.softcap, engine
+        ctx.mark_non_differentiable(*(figure for figure in rows if figure is not None))
+        ctx.set_materialize_grads(False)
+        return state.output, *rows
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-        return _backward(ctx, grads[0])
+    def backward(ctx: Any, grad_output: Tensor | None, *_: Any) -> tuple[Any, ...]:
+        query, key, value, bias, sinks, _, output, logsumexp = ctx.saved_tensors
+        allowed, scale, softcap, engine = ctx.rule
+        needs = ctx.needs_input_grad[4:]
+        nothing = (None,) * 4
+        if grad_output is None:
+            return (*nothing, *(None for _ in needs))
+        batch = (query.shape[0],)
+        call = Call(query, key, value, allowed, bias, scale, softcap, sinks, batch, False)
+        if plain() and not torch.is_grad_enabled():
+            state = State(output, logsumexp)
+            return *nothing, *operators.gradients(call, engine, state, grad_output, needs)
+        grads = AttentionBackward.apply(
+            *operators.split(call), engine, output, logsumexp, grad_output, list(needs)
+        )
+        return *nothing, *(g if need else None for g, need in zip(grads, needs, strict=True))
 
 
 class Attention(torch.autograd.Function):
@@ -51,17 +84,11 @@ class Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-        return _backward(ctx, grads[0])
+        return operators.differentiate(ctx, grads[0], run=AttentionBackward.apply)
 
     @staticmethod
     def vmap(info: Any, dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:
         return batching.map_attention(info.batch_size, dims, arguments, Attention.apply)
-
-
-def _backward(ctx: Any, grad_output: Tensor | None) -> tuple[Any, ...]:
-    simple = plain() and not torch.is_grad_enabled()
-    once = operators.run_backward if simple else AttentionBackward.apply
-    return operators.differentiate(ctx, grad_output, run=once)
 
 
 class AttentionBackward(torch.autograd.Function):

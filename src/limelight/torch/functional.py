@@ -9,6 +9,8 @@ saves the dispatcher's share of a small call.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -21,11 +23,12 @@ from limelight.attention import Inspection
 from limelight.call import Call, prepare
 from limelight.errors import ArgumentError
 from limelight.health import Health
-from limelight.masks import Causal, Window
+from limelight.masks import Causal, Mask, Window
 from limelight.torch import autograd, bridge, operators
-from limelight.torch.tracing import Arguments, trace
+from limelight.torch.tracing import trace
 
 _TENSORS = (Tensor, torch.nn.Parameter)
+REMEMBERED = 16  # shapes for which a mask object remembers what it allows
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -57,10 +60,10 @@ def attention(
     if torch.compiler.is_compiling():
         arguments, restore = trace(query, key, value, **same)
         return restore(operators.attention(*arguments, engine, False, site)[0])
-    call = _quick(query, key, value, **same) or prepare(query, key, value, **same)
+    call = _checked(query, key, value, **same)
     if _plain(call):
         return call.restore(bridge.forward(call, engine, health=False, site=site).output)
-    return call.restore(autograd.run(*_split(call), engine, False, site)[0])
+    return call.restore(autograd.run(call, engine, False, site).output)
 
 
 def inspect(
@@ -81,18 +84,23 @@ def inspect(
     query, key, value = _autocast(query, key, value)
     if torch.compiler.is_compiling():
         arguments, restore = trace(query, key, value, **same)
-        run: Any = operators.attention
-    else:
-        call = _quick(query, key, value, **same) or prepare(query, key, value, **same)
-        if _plain(call):
-            state = bridge.forward(call, engine, health=True, site=site)
-            return Inspection(call.restore(state.output), Health.of(call, state))
-        arguments, restore = _split(call), call.restore
-        run = autograd.run
-    output, logsumexp, max_logit, entropy = run(*arguments, engine, True, site)
-    keys = operators.count_keys(arguments.query, arguments.key.shape[2], *arguments[3:7])
-    measured = (max_logit.detach(), logsumexp.detach(), entropy.detach(), keys)
-    return Inspection(restore(output), Health(*(restore(figure) for figure in measured)))
+        output, *rows = operators.attention(*arguments, engine, True, site)
+        keys = operators.count_keys(arguments.query, arguments.key.shape[2], *arguments[3:7])
+        return Inspection(restore(output), _health(rows, keys, restore))
+    call = _checked(query, key, value, **same)
+    if _plain(call):
+        state = bridge.forward(call, engine, health=True, site=site)
+        return Inspection(call.restore(state.output), Health.of(call, state))
+    state = autograd.run(call, engine, True, site)
+    rows = [state.logsumexp, state.max_logit, state.entropy]
+    health = _health(rows, autograd.count_keys(call), call.restore)
+    return Inspection(call.restore(state.output), health)
+
+
+def _health(rows: Sequence[Tensor], keys: Tensor, restore: Callable[[Tensor], Tensor]) -> Health:
+    """From logsumexp, largest logit and entropy of each row; what autograd knows stays behind."""
+    logsumexp, max_logit, entropy = (restore(figure.detach()) for figure in rows)
+    return Health(max_logit, logsumexp, entropy, restore(keys))
 
 
 def count_keys(call: Call) -> Tensor:
@@ -157,6 +165,29 @@ def _plain(call: Call) -> bool:
     return forward_ad._current_level < 0 and autograd.plain()
 
 
+def _checked(query: Any, key: Any, value: Any, *, mask: Any, **rest: Any) -> Call:
+    """The call as it was meant, or an error that says what does not fit.
+
+    What a mask object allows is worked out once for each shape. Every layer of a model asks for the
+    same, and a GPU then finds the intervals uploaded, also while a graph is being captured.
+    """
+    call = _quick(query, key, value, mask=mask, **rest)
+    if call is not None:
+        return call
+    if not isinstance(mask, Mask) or not all(isinstance(x, Tensor) for x in (query, key, value)):
+        return prepare(query, key, value, mask=mask, **rest)
+    known: dict[Any, Allowed] = vars(mask).setdefault("_on_tensors", {})
+    at = tuple(x.shape for x in (query, key, value))
+    if at in known:
+        return replace(prepare(query, key, value, **rest), allowed=known[at])
+    call = prepare(query, key, value, mask=mask, **rest)
+    if call.allowed.dense is None:  # an array may be written to after
+        if len(known) >= REMEMBERED:
+            known.clear()
+        known[at] = call.allowed
+    return call
+
+
 def _quick(
     query: Any, key: Any, value: Any, *, mask: Any, bias: Any, scale: float | None,
     softcap: float | None, sinks: Any,
@@ -190,16 +221,6 @@ def _quick(
 @lru_cache(maxsize=256)
 def _everything(nq: int, nk: int) -> Allowed:
     return Allowed(nq, nk)
-
-
-def _split(call: Call) -> Arguments:
-    """A checked call in the operator's terms."""
-    allowed = call.allowed
-    spans = None if allowed.spans is None else torch.from_numpy(allowed.spans)
-    return Arguments(
-        call.query, call.key, call.value, allowed.band, spans, allowed.dense, call.bias, call.sinks,
-        call.scale, call.softcap,
-    )  # fmt: skip
 
 
 def _autocast(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:

@@ -17,6 +17,7 @@ from limelight.allowed import Allowed
 from limelight.call import Call
 from limelight.reference import State
 from limelight.torch import bridge
+from limelight.torch.tracing import Arguments
 
 _CALL = (
     "Tensor query, Tensor key, Tensor value, SymInt[]? band, Tensor? spans, Tensor? dense, "
@@ -64,18 +65,36 @@ def make_call(
     return Call(query, key, value, allowed, bias, scale, softcap, sinks, batch, headless=False)
 
 
-def run_attention(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    *call_arguments, engine, health, site = arguments
-    call = make_call(*call_arguments)
+def split(call: Call) -> Arguments:
+    """The inverse: a checked call in the operator's terms."""
+    allowed = call.allowed
+    spans = None if allowed.spans is None else torch.from_numpy(allowed.spans)
+    return Arguments(
+        call.query, call.key, call.value, allowed.band, spans, allowed.dense, call.bias, call.sinks,
+        call.scale, call.softcap,
+    )  # fmt: skip
+
+
+def measure(call: Call, engine: str, health: bool, site: str) -> State:
+    """One pass whose results do not overlap, as torch needs them of an operator."""
     state = bridge.forward(call, engine, health=health, site=site)
     output, logsumexp = state.output.contiguous(), state.logsumexp.contiguous()
     if not health:
-        return output, logsumexp, logsumexp.new_empty(0), logsumexp.new_empty(0)
-    # An engine may fill one block with all three statistics; an operator's results may not overlap.
-    return output, logsumexp.clone(), state.max_logit.clone(), state.entropy.clone()
+        return State(output, logsumexp)
+    # An engine may fill one block with all three statistics.
+    return State(output, logsumexp.clone(), state.max_logit.clone(), state.entropy.clone())
 
 
-torch.library.impl("limelight::attention", ("cpu", "cuda"), run_attention)
+def _attention(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    *call_arguments, engine, health, site = arguments
+    state = measure(make_call(*call_arguments), engine, health, site)
+    if health:
+        return state.output, state.logsumexp, state.max_logit, state.entropy
+    none = state.logsumexp.new_empty
+    return state.output, state.logsumexp, none(0), none(0)
+
+
+torch.library.impl("limelight::attention", ("cpu", "cuda"), _attention)
 
 
 @torch.library.register_fake("limelight::attention")
@@ -90,18 +109,23 @@ def _attention_fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     )  # fmt: skip
 
 
-def run_backward(*arguments: Any) -> tuple[Tensor, ...]:
-    *call_arguments, engine, output, logsumexp, grad_output, needs = arguments
-    call = make_call(*call_arguments)
-    grads = bridge.backward(call, engine, State(output, logsumexp), grad_output)
+def gradients(
+    call: Call, engine: str, state: State, grad_output: Tensor, needs: Sequence[bool]
+) -> tuple[Tensor | None, ...]:
+    """The gradients by query, key, value, bias and sinks, where they are needed."""
+    grads = bridge.backward(call, engine, state, grad_output)
     found = (grads.query, grads.key, grads.value, grads.bias, grads.sinks)
     return tuple(
-        gradient.contiguous() if need else call.query.new_empty(0)
-        for gradient, need in zip(found, needs, strict=True)
+        gradient.contiguous() if need else None for gradient, need in zip(found, needs, strict=True)
     )
 
 
-torch.library.impl("limelight::attention_backward", ("cpu", "cuda"), run_backward)
+@torch.library.impl("limelight::attention_backward", ("cpu", "cuda"))
+def _attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
+    *call_arguments, engine, output, logsumexp, grad_output, needs = arguments
+    call = make_call(*call_arguments)
+    found = gradients(call, engine, State(output, logsumexp), grad_output, needs)
+    return tuple(call.query.new_empty(0) if gradient is None else gradient for gradient in found)
 
 
 @torch.library.register_fake("limelight::attention_backward")
@@ -170,7 +194,8 @@ def _count_keys_fake(query: Tensor, *_: Any) -> Tensor:
 def count(call: Call) -> Tensor:
     """How many keys each row may attend to, int64 [B|1, Hq|1, Nq], on the call's device.
 
-    A band is counted on the device itself; rows against a dense part or a bias in chunks.
+    A band is counted on the device itself, spans on the host and once; rows against a dense part
+    or a bias in chunks.
     """
     allowed, device = call.allowed, call.query.device
     nq, nk = allowed.nq, allowed.nk
@@ -182,7 +207,10 @@ def count(call: Call) -> Tensor:
             row = torch.arange(nq, device=device)
             counts = (row + high + 1).clamp(0, nk) - (row + low).clamp(0, nk)
             return counts.clamp_min(0)[None, None]
-        return torch.from_numpy(allowed.count()).to(device)
+        known: dict[Any, Tensor] = vars(allowed).setdefault("counted", {})
+        if device not in known:
+            known[device] = torch.from_numpy(allowed.count()).to(device)
+        return known[device].clone()
     parts = [part for part in (allowed.dense, call.bias) if part is not None]
     heads = max(part.shape[0] * part.shape[1] for part in parts)
     step = max(1, (1 << 24) // max(1, heads * nk))
