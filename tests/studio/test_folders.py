@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from limelight.errors import ArgumentError, FileError
 from limelight.studio.answers import NotFound
 from limelight.studio.folders import Folders, check
+from limelight.studio.limits import Limits
+from limelight.studio.measure import measure
+from limelight.studio.shelf import Shelf
+from limelight.studio.work import Cancel, Gone
 from tests.studio import samples
 from tests.studio.conftest import Running, start, stop
 
@@ -179,3 +185,71 @@ def test_a_capture_that_changes_is_read_anew(
     shutil.rmtree(root)
     assert running.ask("/api/captures/x").status == 404
     assert running.ask("/healthz").status == 200
+
+
+def test_a_capture_cut_short_while_it_is_open_ends_nothing(tmp_path: Path) -> None:
+    """A mapped file that loses its pages would end the process in the middle of a pass."""
+    target = tmp_path / "sample.safetensors"
+    made = samples.long_capture(1031, size=32)
+    made.save(target)
+    shelf = Shelf(Folders.of((tmp_path,)), Limits())
+    book = shelf.book("sample")
+    os.truncate(target, 4096)
+    seen = measure(book.site(0), Cancel()).health().summary()
+    np.testing.assert_allclose(seen.entropy, made.sites[0].health().summary().entropy, rtol=1e-5)
+    with pytest.raises(FileError, match="damaged"):
+        shelf.book("sample")
+
+
+def test_a_server_whose_capture_is_cut_short_says_so(
+    start_studio: Callable[..., Running], tmp_path: Path
+) -> None:
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    samples.text_capture(23).save(folder / "sample.safetensors")
+    running = start_studio(folder=folder)
+    here = "/api/captures/sample/sites/0/heads/0"
+    assert running.ask(f"{here}/tile").status == 200
+    os.truncate(folder / "sample.safetensors", 2000)
+    reply = running.ask(f"{here}/tile?rows=0:5")
+    assert reply.status == 400, reply.body
+    assert running.get("/healthz")["status"] == "ok"
+
+
+class Impatient(Cancel):
+    """Waits for so many steps and then goes away."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.left = steps
+
+    def check(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            self.set()
+        super().check()
+
+
+def test_row_statistics_in_steps_are_those_of_one_pass_and_end_with_their_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("limelight.studio.measure.WORK", 3 * 97 * 613)
+    for made in (samples.long_capture(613, size=6), samples.text_capture(23)):
+        for site in made.sites:
+            whole = site.statistics
+            stepped = measure(replace(site), Cancel())
+            for name in ("logsumexp", "max_logit", "entropy"):
+                found, expected = getattr(stepped.statistics, name), getattr(whole, name)
+                np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6)
+    site = replace(samples.long_capture(613, size=6).sites[0])
+    with pytest.raises(Gone):
+        measure(site, Impatient(2))
+    assert "statistics" not in vars(site)
+
+
+def test_who_still_waits_gets_what_another_gave_up(tmp_path: Path) -> None:
+    samples.long_capture(1031, size=32).save(tmp_path / "sample.safetensors")
+    book = Shelf(Folders.of((tmp_path,)), Limits()).book("sample")
+    with pytest.raises(Gone):
+        book.head(0, 0, 0, Impatient(0))
+    assert "statistics" in vars(book.head(0, 0, 0, Cancel()))

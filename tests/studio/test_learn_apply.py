@@ -183,9 +183,7 @@ def check_triangle(part: Any, ahead: int) -> None:
     assert part.get_by_role("slider").get_attribute("aria-valuenow") == str(ahead)
     for row in (0, 2, 5):
         part.locator(".triangle .word").nth(row).click()
-        shown = part.locator("table tbody data").evaluate_all(
-            "found => found.map(d => d.value)"
-        )
+        shown = part.locator("table tbody data").evaluate_all("found => found.map(d => d.value)")
         scores, powers, weights = np.array([float(text) for text in shown]).reshape(N, 3).T
         close(weights, done.weights[row])
         close(np.where(mask[row], scores, 0), np.where(mask[row], done.logits[row], 0))

@@ -76,11 +76,17 @@ class Capture:
         file.save(self, path, dtype)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Capture:
-        """Read a saved capture; a damaged or foreign file is a FileError that says why."""
+    def open(
+        cls, path: str | os.PathLike[str], *, verify: bool = True, mapped: bool = True
+    ) -> Capture:
+        """Read a saved capture; a damaged or foreign file is a FileError that says why.
+
+        mapped   the arrays are views of the file; False reads them, so that nothing done to the
+                 file afterwards matters
+        """
         from limelight.capture import file
 
-        return file.load(path, verify=verify)
+        return file.load(path, verify=verify, mapped=mapped)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         from limelight.notebook import mimebundle

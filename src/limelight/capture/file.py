@@ -55,8 +55,8 @@ def save(capture: Capture, path: str | os.PathLike[str], dtype: str | None = Non
     tensors.write(path, parts, {"limelight": text})
 
 
-def load(path: str | os.PathLike[str], *, verify: bool = True) -> Capture:
-    parts, texts = tensors.read(path, verify=verify)
+def load(path: str | os.PathLike[str], *, verify: bool = True, mapped: bool = True) -> Capture:
+    parts, texts = tensors.read(path, verify=verify, mapped=mapped)
     if "limelight" not in texts:
         raise FileError(f"{path}: a safetensors file, but not a limelight capture")
     try:

@@ -84,23 +84,29 @@ def write(
 
 
 def read(
-    path: str | os.PathLike[str], *, verify: bool = True
+    path: str | os.PathLike[str], *, verify: bool = True, mapped: bool = True
 ) -> tuple[dict[str, Array], dict[str, str]]:
-    """The tensors (copy-on-write views of the file) and the texts."""
+    """The tensors and the texts.
+
+    Mapped tensors are copy-on-write views of the file: opened at once, but if somebody cuts the
+    file short the system ends whatever process looks at what is gone. Otherwise they are read.
+    """
     target = Path(path)
     try:
         with open(target, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             header, start = _header(file, size, target)
+            data = None if mapped and size > start else np.fromfile(file, np.uint8, size - start)
     except OSError as error:
         raise FileError(f"{target}: cannot be read: {error.strerror or error}") from None
     texts = header.pop("__metadata__", {})
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
         raise _damaged(target, "its texts are not texts")
     _check_table(header, size - start, target)
-    data = (
-        np.memmap(target, np.uint8, mode="c", offset=start) if size > start else np.zeros(0, "u1")
-    )
+    if data is None:
+        data = np.memmap(target, np.uint8, mode="c", offset=start)
+    if data.size < size - start:
+        raise _damaged(target, "it was cut short while it was read")
     expected = texts.pop(DIGEST, None)
     if verify and expected is not None:
         digest = _begin(header, texts)

@@ -16,7 +16,8 @@ class Limits:
     query_bytes: int = 8 * KIB  # the part of the address after '?'
     body_bytes: int = 8 * MIB  # a POST body: numbers to trace, a text, a picture
     message_bytes: int = 4 * KIB  # one WebSocket message from a page
-    file_bytes: int = 8 * 2**30  # a capture file; its arrays are mapped, not copied
+    file_bytes: int = 8 * 2**30  # a capture file
+    read_bytes: int = 512 * MIB  # a capture up to this is read; a larger one is mapped, not copied
     config_bytes: int = 4 * MIB  # a model's config.json
     run_bytes: int = 256 * MIB  # the part of a training run's log that is read
     open_captures: int = 4  # kept open; the least recently used is closed

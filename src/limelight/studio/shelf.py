@@ -16,6 +16,8 @@ from limelight.studio.answers import NotFound
 from limelight.studio.cache import Cache
 from limelight.studio.folders import Folders, Listed, check
 from limelight.studio.limits import Limits
+from limelight.studio.measure import measure
+from limelight.studio.work import Cancel
 
 ENDING = ".safetensors"
 HEADS_KEPT = 128
@@ -54,20 +56,15 @@ class Book:
                 raise NotFound(f"there is no {name} {given} at {site.name}: there are {there}")
         return site
 
-    def head(self, index: int, head: int, batch: int) -> Site:
+    def head(self, index: int, head: int, batch: int, cancel: Cancel) -> Site:
         """One head of one batch entry as a site of its own, its row statistics at hand."""
         site = self.place(index, head, batch)
+        key = (index, head, batch)
+        return self._heads.get(key, lambda: measure(site.one(head, batch), cancel))
 
-        def one() -> Site:
-            found = site.one(head, batch)
-            found.statistics  # noqa: B018 (computed once and cached in it)
-            return found
-
-        return self._heads.get((index, head, batch), one)
-
-    def pyramid(self, index: int, head: int, batch: int, pool: str) -> Pyramid:
+    def pyramid(self, index: int, head: int, batch: int, pool: str, cancel: Cancel) -> Pyramid:
         """The tiles of one head."""
-        one = self.head(index, head, batch)
+        one = self.head(index, head, batch, cancel)
         key = (self._number, index, head, batch, pool)
         return self._pyramids.get(key, lambda: Pyramid(one, 0, pool=pool, budget=self._tile_bytes))
 
@@ -138,7 +135,9 @@ class Shelf:
             if key in self._open:
                 self._open.move_to_end(key)
                 return self._open[key]
-        capture = Capture.open(check(listed, self._limits.file_bytes))
+        # What is in memory outlives whatever is done to the file, also in the middle of a pass.
+        mapped = listed.size > self._limits.read_bytes
+        capture = Capture.open(check(listed, self._limits.file_bytes), mapped=mapped)
         with self._lock:
             book = self._open.setdefault(key, self._book(listed.id, origin, capture))
             while len(self._open) > self._limits.open_captures:

@@ -13,6 +13,7 @@ from limelight.report.facts import summary as brief
 from limelight.studio.answers import NotFound
 from limelight.studio.api.asked import Index, OfCapture, OfSite
 from limelight.studio.endpoint import Binary, Endpoint, MediaTypes, Nothing
+from limelight.studio.measure import measure
 from limelight.studio.shelf import Book, Origin
 from limelight.studio.work import Cancel
 
@@ -91,12 +92,11 @@ def capture(studio: Studio, asked: OfCapture, _: Cancel) -> CaptureInfo:
 
 
 def health(studio: Studio, asked: OfCapture, cancel: Cancel) -> HealthTable:
-    """Every site's figures; one site after the other, so that it can be stopped between them."""
+    """Every site's figures, one site after the other."""
     book = studio.shelf.book(asked.id)
     rows = []
     for index in range(len(book.capture.sites)):
-        cancel.check()
-        rows.append(_health(book, index))
+        rows.append(_health(book, index, cancel))
     return HealthTable(
         layers=[site.layer for site in book.capture.sites],
         heads=max((site.heads for site in book.capture.sites), default=0),
@@ -105,10 +105,10 @@ def health(studio: Studio, asked: OfCapture, cancel: Cancel) -> HealthTable:
     )
 
 
-def site_health(studio: Studio, asked: OfSite, _: Cancel) -> SiteHealth:
+def site_health(studio: Studio, asked: OfSite, cancel: Cancel) -> SiteHealth:
     book = studio.shelf.book(asked.id)
     book.site(asked.site)
-    return _health(book, asked.site)
+    return _health(book, asked.site, cancel)
 
 
 def image(studio: Studio, asked: OfPicture, _: Cancel) -> Binary:
@@ -128,13 +128,13 @@ def _named(book: Book) -> dict[str, str]:
     return {"id": book.id, "origin": book.origin, "title": title}
 
 
-def _health(book: Book, index: int) -> SiteHealth:
-    def measure() -> SiteHealth:
-        seen = book.site(index).health().summary()
+def _health(book: Book, index: int, cancel: Cancel) -> SiteHealth:
+    def summed() -> SiteHealth:
+        seen = measure(book.site(index), cancel).health().summary()
         figures = {name: jsonable(getattr(seen, name)) for name in FIGURES}
         return SiteHealth(site=index, figures=figures, verdicts=seen.verdict.tolist())
 
-    found: SiteHealth = book.health.get(index, measure)
+    found: SiteHealth = book.health.get(index, summed)
     return found
 
 

@@ -14,6 +14,7 @@ from limelight.pictures import heatmap as draw
 from limelight.report import report
 from limelight.studio.api.asked import Index, OfCapture, OfHead, Part, Pixels, Pool, part
 from limelight.studio.endpoint import Binary, Endpoint, MediaTypes
+from limelight.studio.measure import measure
 from limelight.studio.work import Cancel
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class OfReport(OfCapture, frozen=True, kw_only=True):
 
 
 def picture(studio: Studio, asked: OfPicture, cancel: Cancel) -> Binary:
-    site = studio.shelf.book(asked.id).head(asked.site, asked.head, asked.batch)
+    site = studio.shelf.book(asked.id).head(asked.site, asked.head, asked.batch, cancel)
     rows = part(asked.rows, site.queries, "rows")
     columns = part(asked.columns, site.keys, "columns")
     shape = (min(asked.side, rows[1] - rows[0]), min(asked.side, columns[1] - columns[0]))
@@ -58,6 +59,8 @@ def picture(studio: Studio, asked: OfPicture, cancel: Cancel) -> Binary:
 
 def capture_report(studio: Studio, asked: OfReport, cancel: Cancel) -> Binary:
     held = studio.shelf.book(asked.id).capture
+    for site in held.sites:
+        measure(site, cancel)
     made = report(held, budget=asked.budget * 1_000_000, precision=asked.precision,
                   batch=asked.batch, progress=lambda _, __: cancel.check())  # fmt: skip
     return Binary(made.html.encode(), "text/html; charset=utf-8", attachment(f"{asked.id}.html"))

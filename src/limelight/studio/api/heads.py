@@ -152,7 +152,7 @@ def tile(studio: Studio, asked: OfTile, cancel: Cancel) -> Binary:
     A rectangle that is a tile of the pyramid comes from there: kept, and called off with its page.
     """
     book = studio.shelf.book(asked.id)
-    site = book.head(asked.site, asked.head, asked.batch)
+    site = book.head(asked.site, asked.head, asked.batch, cancel)
     rows = part(asked.rows, site.queries, "rows")
     columns = part(asked.columns, site.keys, "columns")
     shape = (asked.height, asked.width)
@@ -161,7 +161,7 @@ def tile(studio: Studio, asked: OfTile, cancel: Cancel) -> Binary:
     if address is None:
         values = site.heatmap(shape, asked.pool, rows, columns).values
     else:
-        pyramid = book.pyramid(asked.site, asked.head, asked.batch, asked.pool)
+        pyramid = book.pyramid(asked.site, asked.head, asked.batch, asked.pool, cancel)
         values = pyramid.tile(*address, cancel)
     data = np.ascontiguousarray(values, "<f4").tobytes()
     return Binary(data, headers={"X-Shape": f"{asked.height},{asked.width}"})
@@ -182,19 +182,19 @@ def _address(
     return level, rows[0] // step, columns[0] // step
 
 
-def strip(studio: Studio, asked: OfStrip, _: Cancel) -> Strip:
-    found = looks.strip(_head(studio, asked), asked.side, asked.index, asked.top)
+def strip(studio: Studio, asked: OfStrip, cancel: Cancel) -> Strip:
+    found = looks.strip(_head(studio, asked, cancel), asked.side, asked.index, asked.top)
     return msgspec.convert(found, Strip)
 
 
-def lines(studio: Studio, asked: OfLines, _: Cancel) -> Lines:
-    site = _head(studio, asked)
+def lines(studio: Studio, asked: OfLines, cancel: Cancel) -> Lines:
+    site = _head(studio, asked, cancel)
     start, stop = part(asked.rows, site.queries, "rows")
     return msgspec.convert(looks.lines(site, start, stop, asked.k, asked.least), Lines)
 
 
-def _head(studio: Studio, asked: OfHead) -> Site:
-    return studio.shelf.book(asked.id).head(asked.site, asked.head, asked.batch)
+def _head(studio: Studio, asked: OfHead, cancel: Cancel) -> Site:
+    return studio.shelf.book(asked.id).head(asked.site, asked.head, asked.batch, cancel)
 
 
 ENDPOINTS = (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from limelight.report.kinds import kinds
 from limelight.studio.api.asked import Index, OfCapture
 from limelight.studio.endpoint import Endpoint
+from limelight.studio.measure import measure
 from limelight.studio.work import Cancel
 
 if TYPE_CHECKING:
@@ -20,9 +21,13 @@ class OfKinds(OfCapture, frozen=True, kw_only=True):
 def capture_kinds(studio: Studio, asked: OfKinds, cancel: Cancel) -> dict[str, list[str]]:
     """site.head to its kinds; heads of no known kind are left out."""
     book = studio.shelf.book(asked.id)
-    found = book.kinds.get(
-        asked.batch, lambda: kinds(book.capture, asked.batch, lambda _, __: cancel.check())
-    )
+
+    def find() -> dict[tuple[int, int], list[str]]:
+        for site in book.capture.sites:
+            measure(site, cancel)
+        return kinds(book.capture, asked.batch, lambda _, __: cancel.check())
+
+    found = book.kinds.get(asked.batch, find)
     return {f"{site}.{head}": names for (site, head), names in found.items()}
 
 
