@@ -275,7 +275,13 @@ static void backward_any(const Call& call, const Backward& out, int threads) {
         again.top = spare + all;
         again.total = spare + 2 * all;
         run_forward<Single>(scores, again, threads);
-        for (i64 i = 0; i < all; ++i) again.total[i] = 1.0f / again.total[i];
+        // The logsumexp may be over more keys than this call's (a part of a longer sequence): then
+        // it alone says what share they have, as far as it can.
+        for (i64 i = 0; i < all; ++i) {
+            const float given = out.logsumexp[i], rounding = 2.4e-7f * std::fabs(given);
+            const bool whole = again.logsumexp[i] >= given - rounding;
+            again.total[i] = whole ? 1.0f / again.total[i] : std::exp(again.top[i] - given);
+        }
         f.known = RowGradients{again.top, again.total, delta};
     }
     if (out.dsinks) sink_gradients(call, f.known, out.dsinks);

@@ -256,3 +256,32 @@ def test_the_quick_way_leaves_errors_to_the_long_one() -> None:
     query, key = np.ones((1, 2, 3, 4), np.float32), np.ones((1, 2, 5, 3), np.float32)
     with pytest.raises(ShapeError, match="no dot product with a key of size 3"):
         ll.attention(query, key, key)
+
+
+def test_gradients_of_a_part_of_the_keys(isa: str) -> None:
+    """Backward over some keys, from the state over all: what a ring of processes does.
+
+    At logits beyond 1000 a logsumexp has few digits after the point, and rows are measured again:
+    that must not take the part for the whole.
+    """
+    rng = np.random.default_rng(5)
+    query, key, value, grad = (
+        rng.normal(size=(1, 2, n, 16)).astype(np.float32) for n in (37, 101, 101, 37)
+    )
+    query[..., 0], key[..., 0] = 10.0, 800.0  # all logits near 2000
+    call = prepare(query, key, value)
+    exact, (_, plain) = reference.gradients(call, grad), plainly(call, grad, np.float32)
+    state = native.forward(call, health=False)
+    assert state.logsumexp.min() > 1000
+    parts = [
+        native.backward(prepare(query, key[:, :, cut], value[:, :, cut]), state, grad)
+        for cut in (slice(0, 43), slice(43, 101))
+    ]
+    got = {
+        "query": parts[0].query + parts[1].query,
+        "key": np.concatenate([part.key for part in parts], axis=2),
+        "value": np.concatenate([part.value for part in parts], axis=2),
+    }
+    for name, array in got.items():
+        triple = array, getattr(exact, name), getattr(plain, name)
+        assert_close(*triple, np.float32, factor=3.0, what=f"{name} gradient on {isa}")

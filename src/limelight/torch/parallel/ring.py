@@ -168,12 +168,6 @@ class _Sums:
     ) -> None:  # fmt: skip
         self.work, self.given, self.given_bias, self.wide = work, query, bias, wide
         self.state, self.grad_output = state, grad_output
-        self.engine = work.engine
-        if query.device.type == "cpu" and bool(
-            (state.logsumexp.abs() > 1e3).logical_and(state.logsumexp.isfinite()).any()
-        ):
-            # For such logits the native engine measures the rows again, over the keys it is given.
-            self.engine = "numpy"
         self.query = torch.zeros(query.shape, dtype=wide, device=query.device)
         self.bias = (
             None if bias is None else torch.zeros(bias.shape, dtype=wide, device=bias.device)
@@ -189,7 +183,7 @@ class _Sums:
             if call is None:
                 continue
             state = State(self.state.output[:, :, here], self.state.logsumexp[:, :, here])
-            grads = bridge.backward(call, self.engine, state, self.grad_output[:, :, here])
+            grads = bridge.backward(call, self.work.engine, state, self.grad_output[:, :, here])
             self.query[:, :, here] += grads.query
             grad_key += grads.key
             grad_value += grads.value
