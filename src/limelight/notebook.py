@@ -97,7 +97,9 @@ def as_capture(what: Showable, head: int | None = None, batch: int = 0) -> Captu
     if not 0 <= batch < what.batch:
         raise ArgumentError(f"batch={batch}: {what.name} has {what.batch} entries")
     site = _entry(what, batch) if head is None else what.one(head, batch)
-    source = {"title": site.name if head is None else f"{site.name}, head {head}"}
+    source: dict[str, Any] = {"title": site.name}
+    if head is not None:
+        source = {"title": f"{site.name}, head {head}", "head": head}
     return Capture((site,), site.tokens, site.query_tokens, source=source)
 
 

@@ -208,11 +208,41 @@ def test_the_widget_draws_and_works_cells_out(open_file: Open, tmp_path: Path) -
     assert any(abs(number - cell.weight) <= 1e-12 for number in shown(page))
 
 
-@pytest.mark.parametrize("width", [420, 900, 1400])
-def test_the_widget_fits_its_output_cell(open_file: Open, tmp_path: Path, width: int) -> None:
+def test_one_head_says_which_it_was_and_needs_no_kernel(open_file: Open, tmp_path: Path) -> None:
+    capture = notebook.as_capture(samples.text_capture()[1], head=2)
+    page = widget_page(open_file, tmp_path, capture, 10**6)
+    page.get_by_role("heading", name="layer 1, head 2").wait_for()
+    page.get_by_role("application", name=MAP).click(position={"x": 5, "y": 100})
+    page.locator(".sights").get_by_text(re.compile(r"\d\s%")).first.wait_for()
+    page.get_by_role("button", name="Lines").click()
+    page.get_by_role("group", name="Lines of layer 1, head 2").wait_for()
+    assert page.evaluate("window.sent.length") == 0
+
+
+@pytest.mark.parametrize("rem", [10, 13, 16])
+@pytest.mark.parametrize("width", [400, 800, 1600])
+def test_the_widget_fits_its_output_cell(
+    open_file: Open, tmp_path: Path, width: int, rem: int
+) -> None:
+    """Also where the notebook's own text is small: its rem is not the widget's."""
     page = widget_page(open_file, tmp_path, samples.text_capture(), 10**6, width=width)
+    page.add_style_tag(content=f"html {{ font-size: {rem}px }}")
     page.get_by_role("application", name=MAP).wait_for()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    # Nothing is cut off, no control too small to hit, no text too small to read.
+    for control in page.get_by_role("button").all()[:6]:
+        assert control.bounding_box()["height"] >= 17
+    sizes = page.locator(".report p, .report button, .report label").evaluate_all(
+        "found => found.map(part => parseFloat(getComputedStyle(part).fontSize))"
+    )
+    assert min(sizes) >= 11
+    spill = page.evaluate(
+        """() => {
+          const root = document.querySelector(".limelight-widget").shadowRoot;
+          return [...root.querySelectorAll(".pane")].filter((pane) => pane.scrollWidth > pane.clientWidth + 1).length;
+        }"""
+    )
+    assert spill == 0
     outside = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert outside == "rgba(0, 0, 0, 0)"  # its styles stay inside
 

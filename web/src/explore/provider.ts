@@ -136,8 +136,9 @@ export function siteLabels(info: CaptureInfo): string[] {
   return new Set(layers).size === layers.length ? layers : info.sites.map((site) => site.name);
 }
 
+/** Where a head is in its model. One that was taken out of its site says which it was. */
 export const placeOf = (info: CaptureInfo, { site, head }: HeadAt): string =>
-  `layer ${siteLabels(info)[site] ?? site}, head ${head}`;
+  `layer ${siteLabels(info)[site] ?? site}, head ${info.heads === 1 ? (info.source["head"] ?? head) : head}`;
 
 // --- figures ---------------------------------------------------------------------------------------
 

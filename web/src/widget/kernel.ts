@@ -5,7 +5,7 @@
 import type { CellData } from "$lib/api";
 import type { Source } from "$lib/source";
 import type { LinesData, StripData } from "../explore/api";
-import { once, siteOf, type Provider } from "../explore/provider";
+import { once, siteOf, type HeadAt, type Provider } from "../explore/provider";
 import { bundleProvider, isComplete, type Bundle } from "../report/bundle";
 
 /** What anywidget gives a view. */
@@ -82,13 +82,17 @@ export function kernelProvider(bundle: Bundle, kernel: Kernel): Provider {
       return mine();
     }
   }
+  /** Whether the widget's own vectors give all of the head at once. */
+  const readable = (at: HeadAt): boolean => {
+    const { queries, keys } = siteOf(own.info, at.site);
+    return isComplete(bundle, at) && Math.max(queries, keys) <= EXACT;
+  };
   return {
     ...own,
     pools: ["max", "mean"],
     source: once((at, pool) => {
-      const { queries, keys } = siteOf(own.info, at.site);
       const held = own.source(at, "max");
-      if (isComplete(bundle, at) && Math.max(queries, keys) <= EXACT) return held;
+      if (readable(at)) return held;
       const asking: Source = {
         ...held,
         id: `kernel ${at.site}.${at.head}.${pool}`,
@@ -111,8 +115,12 @@ export function kernelProvider(bundle: Bundle, kernel: Kernel): Provider {
         ? own.cell(at, row, column, signal)
         : first<CellData>({ ask: "cell", ...at, row, column }, signal, () => own.cell(at, row, column, signal)),
     strip: (at, side, index, signal) =>
-      first<StripData>({ ask: "strip", ...at, side, index }, signal, () => own.strip(at, side, index, signal)),
+      readable(at)
+        ? own.strip(at, side, index, signal)
+        : first<StripData>({ ask: "strip", ...at, side, index }, signal, () => own.strip(at, side, index, signal)),
     lines: (at, rows, k, signal) =>
-      first<LinesData>({ ask: "lines", ...at, rows, k }, signal, () => own.lines(at, rows, k, signal)),
+      readable(at)
+        ? own.lines(at, rows, k, signal)
+        : first<LinesData>({ ask: "lines", ...at, rows, k }, signal, () => own.lines(at, rows, k, signal)),
   };
 }

@@ -9,19 +9,11 @@ import "../base.css";
 import type { Bundle } from "../report/bundle";
 import Report from "../report/Report.svelte";
 import { Kernel, kernelProvider, type Model } from "./kernel";
+import { scoped } from "./scoped";
 
 interface Given {
   readonly model: Model;
   readonly el: HTMLElement;
-}
-
-/** The page's style sheet for a shadow root: what it says of the page, it says of the host. */
-function scoped(css: string): string {
-  return css
-    .replace(/:root:not\(([^)]*)\)/g, ":host(:not($1))")
-    .replace(/:root\[([^\]]*)\]/g, ":host([$1])")
-    .replace(/:root/g, ":host")
-    .replace(/(^|[},])\s*(html|body)\s*(?=[{,])/g, "$1:host");
 }
 
 /** Light or dark as the notebook is, in JupyterLab and VS Code; else as the system. */
