@@ -1,4 +1,4 @@
-"""Runs a function on several Gloo ranks, each a process of its own, and collects what they return.
+"""Runs a function on several ranks, each a process of its own, and collects what they return.
 
 Four processes are started once and kept, since importing torch takes longer than any of the tests;
 two or three of them are a group within the four.
@@ -23,9 +23,9 @@ _pools: list[Pool] = []
 
 
 class Pool:
-    """`ranks` processes with a process group among them."""
+    """`ranks` processes with a process group among them; with `gpus`, each on one of the GPUs."""
 
-    def __init__(self, ranks: int, timeout: float = 60.0) -> None:
+    def __init__(self, ranks: int, timeout: float = 60.0, backend: str = "gloo", gpus: bool = False) -> None:
         context = mp.get_context("spawn")
         self.folder = tempfile.TemporaryDirectory()
         store = os.path.join(self.folder.name, "store")
@@ -33,7 +33,7 @@ class Pool:
         os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")  # read when NumPy loads there
         for rank in range(ranks):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(rank, ranks, store, timeout, theirs), daemon=True)
+            process = context.Process(target=_serve, args=(rank, ranks, store, timeout, theirs, backend, gpus), daemon=True)
             process.start()
             self.pipes.append(ours)
             self.processes.append(process)
@@ -79,7 +79,11 @@ def on(ranks: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     if not _pools:
         _pools.append(Pool(MOST))
         atexit.register(_close_all)
-    answers = _pools[0].run_on(ranks, function, *arguments)
+    return good(_pools[0].run_on(ranks, function, *arguments))
+
+
+def good(answers: list[Any]) -> list[Any]:
+    """The answers, unless one is an exception: then that is raised."""
     for answer in answers:
         if isinstance(answer, BaseException):
             raise answer
@@ -91,10 +95,12 @@ def _close_all() -> None:
         pool.close()
 
 
-def _serve(rank: int, ranks: int, store: str, timeout: float, pipe: Any) -> None:
+def _serve(rank: int, ranks: int, store: str, timeout: float, pipe: Any, backend: str, gpus: bool) -> None:
     torch.set_num_threads(1)
+    if gpus:
+        torch.cuda.set_device(rank % torch.cuda.device_count())
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=timedelta(seconds=timeout)
+        backend, init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=timedelta(seconds=timeout)
     )
     groups = {n: dist.new_group(list(range(n))) for n in range(2, ranks)}
     groups[ranks] = dist.group.WORLD

@@ -7,7 +7,6 @@ import os
 import re
 import time
 import weakref
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ import limelight.torch
 from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError, LimelightError
 from limelight.torch import (
+    ContextParallel,
     Monitor,
     RankError,
     bridge,
@@ -37,110 +37,10 @@ from limelight.torch import (
     unshard,
 )
 from limelight.torch.parallel import exchange
-from limelight.torch.parallel.attention import ContextParallel
 from limelight.torch.parallel.scaling import Job, gather_traffic, ring_traffic
 from limelight.torch.parallel.sharding import LAYOUTS, Layout
 from tests.torch.ranks import Pool, on
-
-FIGURES = ("max_logit", "logsumexp", "entropy", "keys")
-
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    length: int = 37
-    keys: int | None = None
-    batch: int = 2
-    heads: int = 4
-    key_heads: int = 2
-    mask: Any = None
-    bias: tuple[int, ...] | None = None  # a bias of this shape, the rows those of all queries
-    sinks: bool = False
-    softcap: float | None = None
-    shift: float = 0.0  # added to every query and key: logits far from 0
-
-    def tensors(self, dtype: torch.dtype) -> tuple[list[torch.Tensor], dict[str, Any]]:
-        rng = torch.Generator().manual_seed(self.length)
-        keys = self.length if self.keys is None else self.keys
-        shapes = [(self.batch, self.heads, self.length, 8), (self.batch, self.key_heads, keys, 8),
-                  (self.batch, self.key_heads, keys, 5), (self.batch, self.heads, self.length, 5)]  # fmt: skip
-        tensors = [torch.randn(shape, generator=rng, dtype=torch.float64).to(dtype) for shape in shapes]
-        tensors[0][..., 0] += self.shift
-        tensors[1][..., 0] += self.shift
-        extra: dict[str, Any] = {}
-        if self.bias is not None:
-            extra["bias"] = torch.randn(self.bias, generator=rng, dtype=torch.float64).to(dtype)
-            extra["bias"][..., 3] = -torch.inf
-        if self.sinks:
-            extra["sinks"] = torch.randn(self.heads, generator=rng, dtype=torch.float64).to(dtype)
-        return tensors, extra
-
-
-CASES = [
-    Case("plain"),
-    Case("causal", mask=ll.Causal()),
-    Case("causal even", length=48, mask=ll.Causal()),
-    Case("causal, one position too many", length=49, mask=ll.Causal()),
-    Case("fewer positions than chunks", length=5, mask=ll.Causal()),
-    Case("one position", length=1),
-    Case("window", mask=ll.Window(5, 2)),
-    Case("causal window", length=61, mask=ll.Causal() & ll.Window(9, None)),
-    Case("lengths", mask=ll.Lengths([37, 11]) & ll.Causal()),
-    Case("lengths zero", mask=ll.Lengths([0, 29], queries=[37, 20])),
-    Case("documents", mask=ll.Documents([0] * 9 + [1] * 20 + [2] * 8)),
-    Case("documents causal", mask=ll.Documents([0] * 9 + [1] * 20 + [2] * 8) & ll.Causal()),
-    Case("scattered documents", mask=ll.Documents(np.arange(37) * 7 % 5)),
-    Case("prefix", mask=ll.Causal() | ll.Prefix(7)),
-    Case("array", mask=np.random.default_rng(0).random((2, 1, 37, 37)) < 0.4),
-    Case("thin array", mask=np.random.default_rng(1).random((37, 37)) < 0.02),
-    Case("other lengths", length=13, keys=37, mask=ll.Causal()),
-    Case("one key head", key_heads=1, mask=ll.Causal()),
-    Case("bias", bias=(1, 4, 37, 37), mask=ll.Causal()),
-    Case("bias of keys", bias=(2, 1, 1, 37)),
-    Case("sinks", sinks=True, mask=ll.Causal()),
-    Case("sinks where there are no keys", sinks=True, mask=ll.Lengths([0, 3])),
-    Case("softcap", softcap=2.0, mask=ll.Causal()),
-]
-
-
-def one_device(case: Case, dtype: torch.dtype) -> dict[str, Any]:
-    (query, key, value, direction), extra = case.tensors(dtype)
-    given = {"query": query, "key": key, "value": value, **extra}
-    for tensor in given.values():
-        tensor.requires_grad_()
-    seen = ll.inspect(query, key, value, mask=case.mask, softcap=case.softcap, **extra)
-    seen.output.backward(direction)
-    return {"output": seen.output.detach(), **{name: getattr(seen.health, name) for name in FIGURES},
-            **{f"grad {name}": tensor.grad for name, tensor in given.items()}}  # fmt: skip
-
-
-def many(group: Any, case: Case, dtype: torch.dtype, layout: str, exchange: str) -> dict[str, Any]:
-    (query, key, value, direction), extra = case.tensors(dtype)
-    own = {"query": shard(query, 2, group=group, layout=layout), "key": shard(key, 2, group=group, layout=layout),
-           "value": shard(value, 2, group=group, layout=layout)}  # fmt: skip
-    if "bias" in extra:
-        bias = extra["bias"]
-        own["bias"] = bias if bias.shape[2] == 1 else shard(bias, 2, group=group, layout=layout)
-    if "sinks" in extra:
-        own["sinks"] = extra["sinks"]
-    own = {name: tensor.clone().requires_grad_() for name, tensor in own.items()}
-    cp = ContextParallel(group, layout, exchange)
-    options = {name: own[name] for name in ("bias", "sinks") if name in own}
-    seen = cp.inspect(own["query"], own["key"], own["value"], mask=case.mask, softcap=case.softcap, **options)
-    seen.output.backward(shard(direction, 2, group=group, layout=layout))
-    found = {"output": unshard(seen.output, 2, group=group, layout=layout)}
-    found |= {name: unshard(getattr(seen.health, name), 2, group=group, layout=layout) for name in FIGURES}
-    for name, tensor in own.items():
-        assert tensor.grad is not None
-        if name == "sinks" or (name == "bias" and tensor.shape[2] == 1):
-            dist.all_reduce(tensor.grad, group=group)
-            found[f"grad {name}"] = tensor.grad
-        else:
-            found[f"grad {name}"] = unshard(tensor.grad, 2, group=group, layout=layout)
-    with torch.no_grad():  # attention alone takes the same way without the health
-        alone = cp.attention(own["query"], own["key"], own["value"], mask=case.mask, softcap=case.softcap, **options)
-    assert torch.equal(alone, seen.output)
-    return found if dist.get_rank() == 0 else {}
+from tests.torch.sharded import CASES, Case, many, one_device
 
 
 @pytest.mark.parametrize(("layout", "exchange"), [("zigzag", "ring"), ("contiguous", "ring"), ("zigzag", "gather")])
@@ -161,14 +61,12 @@ def test_low_precision_costs_no_more_than_on_one_device(dtype: torch.dtype, shif
     With a shift of 64 the logits are around 1,400, where a logsumexp has few digits left.
     """
     case = Case("causal", length=101, mask=ll.Causal(), shift=shift)
-    (query, key, value, direction), _ = case.tensors(dtype)
-    exact = [x.double().requires_grad_() for x in (query, key, value)]
-    output = ll.attention(*exact, mask=ll.Causal())
-    output.backward(direction.double())
+    exact = one_device(case, dtype, to=torch.float64)
     alone, found = one_device(case, dtype), on(3, many, case, dtype, "zigzag", "ring")[0]
     # a logit's rounding is a weight's error, and gradients multiply it by the size of the keys
     eps = torch.finfo(dtype).eps * max(1.0, shift**2 / 8**0.5) * max(1.0, shift / 8**0.5)
-    for name, right in (("output", output), ("grad query", exact[0].grad), ("grad key", exact[1].grad), ("grad value", exact[2].grad)):
+    for name in ("output", "grad query", "grad key", "grad value"):
+        right = exact[name]
         error, floor = ((x[name].double() - right).abs().max() for x in (found, alone))
         assert error <= 2 * floor + 4 * eps * right.abs().max(), name
 
@@ -256,15 +154,23 @@ def test_collectives_and_bytes_are_those_of_the_formulas(length: int, ranks: int
         assert backward == (2, (ranks - 1) * (job.shard_bytes + job.gradient_bytes))
 
 
-def test_a_group_says_what_it_carries() -> None:
-    assert on(2, carriers) == [("cpu", "cpu")] * 2
+def carriers(group: Any) -> list[str]:
+    place, original = exchange.Ring.of(group), dist.get_backend_config
+    found = [str(place.carrier(torch.device(name))) for name in ("cpu", "cuda:1", "meta")]
+    dist.get_backend_config, now = lambda _: "cpu:gloo,cuda:nccl", exchange._current
+    try:
+        found += [str(place.carrier(torch.device(name))) for name in ("cpu", "cuda:1")]
+        dist.get_backend_config = lambda _: "cuda:nccl"
+        exchange._current = lambda kind: torch.device(kind, 3)
+        found += [str(place.carrier(torch.device(name))) for name in ("cpu", "cuda:1")]
+    finally:
+        dist.get_backend_config, exchange._current = original, now
+    return found
 
 
-def carriers(group: Any) -> tuple[str, str]:
-    place = exchange.Ring.of(group)
-    with pytest.raises(ArgumentError, match=r"the tensors are on meta, and this group \(cpu:gloo,cuda:gloo\) carries none"):
-        place.carrier(torch.device("meta"))
-    return place.carrier(torch.device("cpu")).type, place.carrier(torch.device("cuda", 1)).type
+def test_messages_lie_where_the_group_can_take_them() -> None:
+    gloo, both, nccl = ["cpu", "cpu", "cpu"], ["cpu", "cuda:1"], ["cuda:3", "cuda:1"]
+    assert on(2, carriers) == [[*gloo, *both, *nccl]] * 2
 
 
 class Live(TorchDispatchMode):

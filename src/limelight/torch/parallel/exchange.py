@@ -1,8 +1,8 @@
 """Keys and values on their way between ranks: point to point around a ring, or gathered.
 
 Each rank sends to the next and receives from the one before, while it computes with what it has.
-A wait that fails names the rank that was waited for. NCCL takes messages where they are; Gloo reads
-host memory alone, and gets a GPU's tensors through it.
+A wait that fails names the rank that was waited for. Messages lie where the group can take them:
+Gloo reads host memory alone and gets a GPU's tensors through it, NCCL the other way round.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from limelight.errors import ArgumentError, LimelightError
+from limelight.errors import LimelightError
 
 
 class RankError(LimelightError, RuntimeError):
@@ -38,13 +38,10 @@ class Ring:
         """Where a message from this device must lie for the group to take it."""
         config = dist.get_backend_config(self.group)  # such as cpu:gloo,cuda:nccl
         backends = dict(pair.split(":") for pair in config.split(","))
-        if device.type not in backends:
-            raise ArgumentError(
-                f"the tensors are on {device}, and this group ({config}) carries none from there: "
-                f"move them to {' or '.join(backends)}, or give a group with a backend for "
-                f"{device.type}, as in init_process_group('cpu:gloo,cuda:nccl')"
-            )
-        return torch.device("cpu") if backends[device.type] == "gloo" else device
+        kind = device.type if device.type in backends else next(iter(backends))
+        if backends[kind] == "gloo":
+            return torch.device("cpu")
+        return device if kind == device.type else _current(kind)
 
     def origin(self, hop: int) -> int:
         """Whose keys are here after so many hops."""
@@ -111,6 +108,10 @@ def reduce(ring: Ring, rows: Tensor) -> Tensor:
 
 # Renamed in torch 2.13
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+def _current(kind: str) -> torch.device:
+    return torch.device(kind, torch.get_device_module(kind).current_device())
 
 
 class _named:
