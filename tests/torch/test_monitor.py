@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -291,25 +292,31 @@ def test_resuming_appends(tmp_path: Path) -> None:
     assert run.end is not None
 
 
-def test_tensorboard() -> None:
-    class Writer:
-        def __init__(self) -> None:
-            self.seen: dict[str, float] = {}
+@pytest.mark.parametrize("opened", [False, True], ids=["a directory", "an open writer"])
+def test_tensorboard(opened: bool, tmp_path: Path) -> None:
+    """What TensorBoard reads back is what the monitor recorded."""
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed: pip install tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
 
-        def add_scalar(self, tag: str, value: float, step: int) -> None:
-            self.seen[tag] = value
-
-        def flush(self) -> None:
-            self.seen["flushed"] = 1.0
-
-    model, writer = Language(), Writer()
-    with Monitor(model, every=1, tensorboard=writer) as monitor:
-        model.loss(batch(0))
-        record = monitor.step()
-    assert record is not None
-    assert writer.seen["limelight/max_logit/max/blocks.1.attention"] == max(record["sites"][1]["max_logit"])
-    assert writer.seen["limelight/entropy/min/blocks.0.attention"] == min(record["sites"][0]["entropy"])
-    assert "flushed" in writer.seen
+    writer = SummaryWriter(str(tmp_path)) if opened else None
+    model = Language()
+    with Monitor(model, every=2, tensorboard=writer or tmp_path) as monitor:
+        for step in range(4):
+            model.loss(batch(step))
+            monitor.step()
+    if writer is not None:
+        writer.add_scalar("loss", 1.0, 0)  # it is the caller's, and still open
+        writer.close()
+    board = EventAccumulator(str(tmp_path)).Reload()
+    for tag, figure, site, pick in (
+        ("limelight/max_logit/max/blocks.1.attention", "max_logit", 1, max),
+        ("limelight/entropy/min/blocks.0.attention", "entropy", 0, min),
+    ):
+        seen = [(event.step, event.value) for event in board.Scalars(tag)]
+        want = [(record["step"], pick(record["sites"][site][figure])) for record in monitor.records]
+        assert [step for step, _ in seen] == [0, 2]
+        assert seen == [(step, pytest.approx(value, rel=1e-6)) for step, value in want]
 
 
 def test_bad_arguments(tmp_path: Path) -> None:
@@ -318,17 +325,12 @@ def test_bad_arguments(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ll.LimelightError, match="cannot write"):
         Monitor(Language(), tmp_path / "file" / "run.jsonl")
-    if not _has_tensorboard():
-        with pytest.raises(ArgumentError, match="not installed"):
-            Monitor(Language(), tensorboard=str(tmp_path))
 
 
-def _has_tensorboard() -> bool:
-    try:
-        import torch.utils.tensorboard  # noqa: F401
-    except ImportError:
-        return False
-    return True
+def test_without_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ArgumentError, match="not installed: pip install tensorboard"):
+        Monitor(Language(), tensorboard=str(tmp_path))
 
 
 def test_overhead(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ class Monitor:
         self._open = True
         self._journal = Journal(path) if path is not None and self._first else None
         self._board = _board(tensorboard) if self._first else None
+        self._owns_board = self._board is not tensorboard  # an open writer is the caller's to close
         self._patch = patch.Patch(model, sdpa=sdpa)
         self._write({
             "kind": "run", "format": FORMAT, "version": VERSION, "every": every,
@@ -131,7 +132,7 @@ class Monitor:
         if self._journal is not None:
             self._journal.close()
         if self._board is not None:
-            self._board.flush()
+            (self._board.close if self._owns_board else self._board.flush)()
 
     def __enter__(self) -> Monitor:
         return self
