@@ -18,7 +18,7 @@ from torch import nn
 
 from limelight.torch import Monitor, SelfAttention
 
-LAYERS, HEADS, SIZE, TOKENS, ROUNDS = 6, 6, 384, 512, 12
+LAYERS, HEADS, SIZE, TOKENS, ROUNDS = 6, 6, 384, 512, 40
 
 
 class Block(nn.Module):
