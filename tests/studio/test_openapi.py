@@ -7,6 +7,7 @@ names, and where it is JSON it fits the schema given for it.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 from urllib.parse import quote
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from limelight.studio.api import ENDPOINTS
 from limelight.studio.openapi import describe
-from tests.studio.conftest import Running
+from tests.studio.conftest import Reply, Running
 
 DESCRIPTION = describe(ENDPOINTS)
 SCHEMAS = DESCRIPTION["components"]["schemas"]
@@ -25,7 +26,7 @@ OPERATIONS = [
     for path, item in DESCRIPTION["paths"].items()
     for method, operation in item.items()
 ]
-EXAMPLES = 25
+EXAMPLES = 60
 IDS = ["sample", "long", "deeper:vision", "run", "broken", "none", "smollm2", ".."]
 STRANGE = st.one_of(
     st.sampled_from(
@@ -77,10 +78,13 @@ def fitting(name: str, schema: dict[str, Any]) -> st.SearchStrategy[Any]:
     match schema.get("type"):
         case "integer":
             low, high = schema.get("minimum", 0), schema.get("maximum", 2**31)
-            return st.one_of(st.integers(low, min(high, low + 30)), st.integers(low, high))
+            small = st.integers(low, min(high, low + 30))
+            return st.one_of(small, st.integers(low, high), st.sampled_from([low, high]))
         case "number":
-            return st.floats(schema.get("minimum", schema.get("exclusiveMinimum", 0)) + 1e-9,
-                             schema.get("maximum", 1e9))  # fmt: skip
+            low, high = schema.get("minimum"), schema.get("maximum", 1e9)
+            if low is None:  # the smallest that fits is where things break
+                low = math.nextafter(schema.get("exclusiveMinimum", 0), math.inf)
+            return st.one_of(st.floats(low, high), st.sampled_from([low, high]))
         case "string" if "pattern" in schema:
             pair = st.tuples(st.integers(0, 30), st.integers(0, 30))
             return pair.map(lambda ends: f"{ends[0]}:{ends[1]}") | st.from_regex(
@@ -158,6 +162,17 @@ def drawn(data: st.DataObject, operation: dict[str, Any], path: str) -> str:
     return f"{path}?{'&'.join(query)}" if query else path
 
 
+def judge(reply: Reply, operation: dict[str, Any]) -> None:
+    """No error of the server; a status, a kind of content and JSON that the description names."""
+    assert reply.status < 500, reply.body
+    assert str(reply.status) in operation["responses"], (reply.status, reply.body[:300])
+    described = operation["responses"][str(reply.status)]["content"]
+    kind = reply.headers["content-type"].partition(";")[0]
+    assert kind in described, (kind, reply.body[:300])
+    if kind == "application/json":
+        assert fits(reply.json(), described[kind]["schema"]), reply.body[:2000]
+
+
 @pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS)
 def test_never_a_server_error_and_always_as_described(
     studio: Running, method: str, path: str, operation: dict[str, Any]
@@ -179,16 +194,62 @@ def test_never_a_server_error_and_always_as_described(
             if heavy and isinstance(body, dict):
                 body["model"] = data.draw(st.sampled_from(["none", "..", ""]))
             body = body if body is not None else b"null"
-        reply = studio.ask(drawn(data, operation, path), method.upper(), body=body)
-        assert reply.status < 500, reply.body
-        assert str(reply.status) in operation["responses"], (reply.status, reply.body[:300])
-        described = operation["responses"][str(reply.status)]["content"]
-        kind = reply.headers["content-type"].partition(";")[0]
-        assert kind in described, (kind, reply.body[:300])
-        if kind == "application/json":
-            assert fits(reply.json(), described[kind]["schema"]), reply.body[:2000]
+        origin = data.draw(st.sampled_from([studio.origin] * 9 + ["", "null", "http://x"]))
+        headers = {"Origin": origin} if origin else None
+        address = drawn(data, operation, path)
+        reply = studio.ask(address, method.upper(), body=body, headers=headers)
+        judge(reply, operation)
 
     run()
+
+
+def edges(schema: dict[str, Any]) -> list[Any]:
+    """The ends of what fits a schema, what is just past them, and what fits nothing."""
+    schema = resolved(schema)
+    if "anyOf" in schema:
+        return [edge for part in schema["anyOf"] for edge in edges(part)]
+    if "enum" in schema:
+        return [*schema["enum"], "other"]
+    low, high = schema.get("minimum"), schema.get("maximum")
+    match schema.get("type"):
+        case "integer":
+            return [low, low - 1, high, high + 1, "1.5", "NaN"]
+        case "number":
+            low = schema["exclusiveMinimum"] if low is None else low
+            past = [math.nextafter(low, math.inf), math.nextafter(high, -math.inf)]
+            return [low, high, *past, low - 1, high + 1, 5e-324, "NaN", "inf", "-inf"]
+        case "string":
+            return ["", "0:1", "0:0", "7:3", "0:9999999999", "x" * 500, "\x00", "é"]
+    return []
+
+
+VALID = {"id": "sample", "rows": "0:5"}
+GETS = [operation for operation in OPERATIONS if operation.values[0] == "get"]
+
+
+@pytest.mark.parametrize(("method", "path", "operation"), GETS)
+def test_every_edge_of_every_parameter(
+    studio: Running, method: str, path: str, operation: dict[str, Any]
+) -> None:
+    """One parameter at an edge, all others as they should be."""
+    if operation["operationId"] == "capture_report":
+        pytest.skip("each answer is a whole report: drawn at random above")
+    parameters = {one["name"]: one for one in operation.get("parameters", ())}
+    valid = {name: VALID.get(name, (edges(one["schema"]) or [""])[0])
+             for name, one in parameters.items() if one["required"]}  # fmt: skip
+    if "run" in path:
+        valid |= {"id": "run"} if "id" in valid else {}
+    whole = [valid, *({**valid, name: edge} for name, one in parameters.items()
+                      for edge in edges(one["schema"]))]  # fmt: skip
+    for asked in whole:
+        texts = {name: quote(str(value), safe="") for name, value in asked.items()}
+        address = path
+        for name in [name for name, one in parameters.items() if one["in"] == "path"]:
+            address = address.replace(f"{{{name}}}", texts.pop(name) or "-")
+        reply = studio.ask(f"{address}?{'&'.join(f'{k}={v}' for k, v in texts.items())}")
+        judge(reply, operation)
+        if asked is valid:
+            assert reply.status in (200, 404), (path, reply.body)  # 404: a head without a picture
 
 
 def test_the_description_is_served_and_whole(studio: Running) -> None:

@@ -16,6 +16,7 @@ REFERENCE = "#/components/schemas/{name}"
 ERRORS = {
     "400": "something asked for is wrong; the sentence says what",
     "401": "the key is missing",
+    "403": "the request comes from another page, or does not say from which",
     "404": "there is no such thing",
     "409": "a package that this needs is not installed",
     "415": "the body is not application/json",

@@ -31,7 +31,7 @@ class OfPicture(OfHead, frozen=True, kw_only=True):
     side: Pixels = SIDE
     pool: Pool = "max"
     theme: Literal["light", "dark"] = "light"
-    high: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    high: Annotated[float, msgspec.Meta(ge=1e-6, le=1)] | None = None  # the lit end
 
 
 class OfReport(OfCapture, frozen=True, kw_only=True):
