@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from limelight.call import Call
 from limelight.reference import Gradients, State
+
+if TYPE_CHECKING:
+    from limelight.engines.gpu.launch import Run
+    from limelight.engines.gpu.masks import MaskArguments
 
 LOG2E = math.log2(math.e)
 L2_SHARE = 16 << 20  # bytes of keys and values of the heads whose tiles run together
@@ -89,29 +94,21 @@ def padded(size: int) -> int:
 def forward(call: Call, *, health: bool) -> State:
     from limelight.engines.gpu import launch
 
-    with launch.device_of(call):
-        return _forward(call, health)
-
-
-def _forward(call: Call, health: bool) -> State:
-    from limelight.engines.gpu import launch, portable
-
     done = launch.trivial(call, health)
-    if done is not None:
-        return done
+    return launch.planned(_plan, call, health) if done is None else done
+
+
+def _plan(call: Call, health: bool) -> Run:
+    from limelight.engines.gpu import portable
+
     if call.queries * call.group <= PACKED_ROWS and call.keys > 128:
         return portable.forward(call, health)
-    wide = portable.fitted(call)
-    state = tiles(wide, health)
-    if wide is call:
-        return state
-    output = state.output[..., : call.value_size].contiguous()
-    return State(output, state.logsumexp, state.max_logit, state.entropy)
+    return portable.fitting_run(tiles, call, health)
 
 
-def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | None = None) -> State:
-    """The pass over tiles of rows: the Gluon kernel, and with care what that one flagged."""
-    from limelight.engines.gpu import hopper_forward, launch, plan, portable
+def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | None = None) -> Run:
+    """How calls of this layout are run: the Gluon kernel, and with care what that one flagged."""
+    from limelight.engines.gpu import hopper_forward, launch, portable
     from limelight.engines.gpu.masks import broadcast_strides, mask_arguments
 
     device = call.query.device
@@ -120,27 +117,19 @@ def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | Non
     mask = mask_arguments(call.allowed, device)
     busy = call.softcap is not None or call.bias is not None or mask.dense is not None
     tile = tile or tile_for(d, dv, nk, health, mask.band, busy or mask.slots > 1)
-    rows = 64 * tile.consumers
+    rows, keys = 64 * tile.consumers, tile.keys
     count = -(-nq // rows)
-    mode, table, table_strides, listed = 0, None, (0, 0), None
-    if mask.dense is not None or mask.slots > 1:
-        mode = 2
-        table, listed = plan.lists(call, mask, launch.where_of(call)[0], rows, tile.keys)
-    elif mask.slots == 1:
-        mode, table = 1, plan.ranges(call, mask, rows)
-    if table is not None:
-        per_head = 0 if table.shape[1] == 1 else count
-        table_strides = (0 if table.shape[0] == 1 else table.shape[1] * count, per_head)
+    mode = 2 if mask.dense is not None or mask.slots > 1 else mask.slots
     # Each tile's first block then has the diagonal from corner to corner.
     half = (
-        mode == 0 and mask.band and rows == tile.keys == 128
+        mode == 0 and mask.band and rows == keys == 128
         and mask.high % 128 == 0 and 0 <= mask.high <= nk - nq
     )  # fmt: skip
     after = call.softcap is not None or call.bias is not None  # logits are then made before c
     c = LOG2E if after else call.scale * LOG2E
     config = hopper_forward.Config(
-        D=d, DV=dv, BN=tile.keys, STAGES=tile.stages, CONSUMERS=tile.consumers, HEALTH=health,
-        MODE=mode, MASKED=not mask.everything or nk % tile.keys != 0 or call.bias is not None,
+        D=d, DV=dv, BN=keys, STAGES=tile.stages, CONSUMERS=tile.consumers, HEALTH=health,
+        MODE=mode, MASKED=not mask.everything or nk % keys != 0 or call.bias is not None,
         BAND=mask.band, LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots,
         DENSE=mask.dense is not None, BIAS=call.bias is not None,
         SOFTCAP=call.softcap is not None, SINKS=call.sinks is not None,
@@ -148,45 +137,76 @@ def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | Non
         ALIAS=d == dv == 256, BM=rows,
     )  # fmt: skip
     section = section or max(4, call.group, L2_SHARE // (2 * nk * (d + dv)))
-    state = launch.empty_state(call, health)
-    describe = hopper_forward.describe
     total = batch * heads * count
-    places = batch * heads * -(-nq // 64)
-    scratch = launch.zeros(device, places + 2)  # the counters, then a flag for 64 rows
+    flags = batch * heads * -(-nq // 64)
+    sizes = (
+        heads, call.group, nq, nk, count, batch * heads, min(section, batch * heads), total,
+        call.scale, c, max(-FILL / c, -1e38), call.softcap or 1.0,
+    )  # fmt: skip
     bias_strides = (0, 0, 0, 0) if call.bias is None else broadcast_strides(call.bias, 4)
-    arguments = (
-        describe(aligned(call.query), 64, d),
-        describe(aligned(call.key), tile.keys, d),
-        describe(aligned(call.value), tile.keys, dv),
-        describe(state.output, 64, dv),
-        state.logsumexp, state.max_logit, state.entropy, scratch, heads, call.group, nq, nk,
-        count, batch * heads, min(section, batch * heads), total,
-        call.scale, c, max(-FILL / c, -1e38), call.softcap or 1.0, call.sinks, mask.low, mask.high,
-        table, *table_strides, listed, 0 if listed is None else listed.shape[-1],
-        mask.spans, *mask.spans_strides, mask.dense, *mask.dense_strides, call.bias, *bias_strides,
-    )  # fmt: skip
+    ending = None if mode else _mask_arguments(call, mask, rows, keys)
     grid = (min(total, portable.chip(device).processors), 1, 1)
-    launch.start(
-        hopper_forward.forward_kernel, grid, arguments, (config,), num_warps=4,
-        layout=launch.layout(call), maxnreg=tile.registers, launch_pdl=True,
+    kernel = launch.Launch(
+        hopper_forward.forward_kernel, (config,), num_warps=4, maxnreg=tile.registers,
+        launch_pdl=True,
     )  # fmt: skip
-    portable.again(call, state, scratch, places, health)
-    return state
+    again = portable.again(call, health, flags)
+    read_query, read_key, read_value = (reader(x) for x in (call.query, call.key, call.value))
+    describe = hopper_forward.describe
+
+    def run(call: Call) -> State:
+        state = launch.empty_state(call, health)
+        scratch = launch.zeros(device, flags + 2)  # the counters, then a flag for 64 rows
+        masks = ending
+        if masks is None:
+            mask = mask_arguments(call.allowed, device)
+            masks = _mask_arguments(call, mask, rows, keys)
+        kernel(
+            grid, describe(read_query(call.query), 64, d), describe(read_key(call.key), keys, d),
+            describe(read_value(call.value), keys, dv), describe(state.output, 64, dv),
+            state.logsumexp, state.max_logit, state.entropy, scratch, *sizes, call.sinks, *masks,
+            call.bias, *bias_strides,
+        )  # fmt: skip
+        again(call, state, scratch)
+        return state
+
+    return run
 
 
-def aligned(tensor: Any) -> Any:
-    """The tensor where TMA can read it (16-byte strides, last axis contiguous), or a copy."""
+def _mask_arguments(call: Call, mask: MaskArguments, rows: int, keys: int) -> tuple[Any, ...]:
+    """The mask and, where it has arrays, the plan of blocks, in the order of the kernel."""
+    from limelight.engines.gpu import launch, plan
+
+    table = listed = None
+    if mask.dense is not None or mask.slots > 1:
+        table, listed = plan.lists(call, mask, launch.where_of(call)[0], rows, keys)
+    elif mask.slots == 1:
+        table = plan.ranges(call, mask, rows)
+    strides = (0, 0)
+    if table is not None:
+        count = -(-call.queries // rows)
+        per_head = 0 if table.shape[1] == 1 else count
+        strides = (0 if table.shape[0] == 1 else table.shape[1] * count, per_head)
+    return (
+        mask.low, mask.high, table, *strides, listed, 0 if listed is None else listed.shape[-1],
+        mask.spans, *mask.spans_strides, mask.dense, *mask.dense_strides,
+    )  # fmt: skip
+
+
+def reader(tensor: Any) -> Callable[[Any], Any]:
+    """How TMA can read tensors of this layout (16-byte strides, last axis contiguous)."""
     strides = tensor.stride()
     fits = strides[3] == 1 and tensor.data_ptr() % 16 == 0
     for axis in range(3):
         if tensor.shape[axis] > 1 and (strides[axis] <= 0 or strides[axis] % 8):
             fits = False
     if not fits:
-        return tensor.contiguous()
+        return lambda tensor: tensor.contiguous()
     if any(stride % 8 for stride in strides[:3]):
         # An axis of one element may have any stride; give it one that TMA takes.
-        return tensor.as_strided(tensor.shape, [s if s % 8 == 0 else 8 for s in strides[:3]] + [1])
-    return tensor
+        taken = [s if s % 8 == 0 else 8 for s in strides[:3]] + [1]
+        return lambda tensor: tensor.as_strided(tensor.shape, taken)
+    return lambda tensor: tensor
 
 
 def fused_backward(call: Call) -> bool | None:
@@ -244,8 +264,8 @@ def _backward(call: Call, state: State, grad_output: Any) -> Gradients:
     seed = _no_seed(call.query.device)
     grads = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
         grad_output.contiguous(), call.query, key, value, state.output,
-        state.logsumexp.unsqueeze(-1), seed, seed, None, None, None, call.queries, call.keys, 0.0,
-        causal, scale=call.scale,
+        state.logsumexp.contiguous().unsqueeze(-1), seed, seed, None, None, None, call.queries,
+        call.keys, 0.0, causal, scale=call.scale,
     )  # fmt: skip
     grad_query, grad_key, grad_value = grads
     if call.group > 1:

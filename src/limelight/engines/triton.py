@@ -39,9 +39,8 @@ def cannot(call: Call) -> str | None:
 def forward(call: Call, *, health: bool) -> State:
     from limelight.engines.gpu import launch, portable
 
-    with launch.device_of(call):
-        done = launch.trivial(call, health)
-        return portable.forward(call, health) if done is None else done
+    done = launch.trivial(call, health)
+    return launch.planned(portable.forward, call, health) if done is None else done
 
 
 def backward(call: Call, state: State, grad_output: Any) -> Gradients:

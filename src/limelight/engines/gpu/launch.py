@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, lru_cache
 from typing import Any
 
@@ -19,15 +21,70 @@ if INTERPRETED:
     interpreter.adapt()
 
 
-def device_of(call: Call) -> torch.cuda.device:
+KEPT = 4096  # layouts whose plan is remembered
+Run = Callable[[Call], State]
+_plans: dict[Any, Run] = {}
+_launches: dict[Any, Launch] = {}
+
+
+def device_of(call: Call) -> AbstractContextManager[Any]:
     """The context in which a call's kernels start: its own device, where there are several."""
     device = call.query.device
-    return torch.cuda.device(device.index if device.type == "cuda" else -1)
+    if device.type != "cuda" or device.index == torch.cuda.current_device():
+        return nullcontext()
+    return torch.cuda.device(device)
 
 
-KEPT = 4096  # layouts whose kernel is remembered
-_by_kind: dict[Any, Any] = {}
-_by_layout: dict[Any, Any] = {}
+def layout(call: Call) -> tuple[Any, ...]:
+    """All of a call except its numbers: what decides how it is run."""
+    q, k, v, allowed = call.query, call.key, call.value, call.allowed
+    others = tuple([
+        None if x is None else (x.shape, x.stride(), x.dtype, x.data_ptr() % 16 == 0)
+        for x in (call.bias, call.sinks, allowed.dense)
+    ])  # fmt: skip
+    return (
+        q.shape, q.stride(), q.data_ptr() % 16 == 0, k.shape, k.stride(), k.data_ptr() % 16 == 0,
+        v.shape, v.stride(), v.data_ptr() % 16 == 0, q.dtype, q.get_device(), call.scale,
+        call.softcap, allowed.band, None if allowed.spans is None else allowed.spans.shape, others,
+    )  # fmt: skip
+
+
+def planned(make: Callable[[Call, bool], Run], call: Call, health: bool) -> State:
+    """Run a call as `make(call, health)` says calls of its layout are run; it is asked once."""
+    key = (make, health, layout(call))
+    run = _plans.get(key)
+    if run is None:
+        run = make(call, health)
+        if len(_plans) >= KEPT:
+            _plans.clear()
+        _plans[key] = run
+    with device_of(call):
+        return run(call)
+
+
+class Launch:
+    """A kernel with its constants, for arguments of one kind.
+
+    The first launch goes through Triton, which binds, specialises and compiles; later ones go to
+    the compiled kernel directly and save most of the host's time. A profiler that hooks into
+    launches sees them all through Triton.
+    """
+
+    def __init__(self, kernel: Any, constants: tuple[Any, ...], **options: int) -> None:
+        self.kernel, self.constants, self.options = kernel, constants, options
+        self.compiled: Any = None
+
+    def __call__(self, grid: tuple[int, int, int], *arguments: Any) -> None:
+        hook = triton.knobs.runtime.launch_enter_hook
+        compiled = self.compiled
+        if compiled is None or getattr(hook, "calls", hook):
+            self.compiled = self.kernel[grid](*arguments, *self.constants, **self.options)
+            return
+        compiled.run(
+            *grid, torch._C._cuda_getCurrentRawStream(torch.cuda.current_device()),
+            compiled.function, compiled.packed_metadata, None, None, None, *arguments,
+            *self.constants,
+        )  # fmt: skip
 
 
 def _kind(argument: Any) -> Any:
@@ -38,56 +95,20 @@ def _kind(argument: Any) -> Any:
         return argument.dtype, argument.data_ptr() % 16 == 0
     if isinstance(argument, tuple):
         return tuple([_kind(part) for part in argument])
-    if isinstance(argument, float) or argument is None:
-        return type(argument)
-    return argument.base.dtype, tuple(argument.block_shape)  # a TMA descriptor
-
-
-def layout(call: Call) -> tuple[Any, ...]:
-    """All of a call that decides what kinds a launch's arguments are, quicker than asking each."""
-    tensors = (call.query, call.key, call.value)
-    places = tuple([(x.shape, x.stride(), x.data_ptr() % 16 == 0) for x in tensors])
-    allowed = call.allowed
-    more = tuple([
-        (_kind(x), x.shape, x.stride())
-        for x in (call.bias, call.sinks, allowed.dense) if x is not None
-    ])  # fmt: skip
-    spans = None if allowed.spans is None else allowed.spans.shape
-    forms = (call.softcap is None, call.bias is None, call.sinks is None)
-    return places, call.query.dtype, allowed.band, spans, forms, more
+    return type(argument)
 
 
 def start(
     kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...],
-    constants: tuple[Any, ...], layout: Any = None, **options: int,
+    constants: tuple[Any, ...], **options: int,
 ) -> None:  # fmt: skip
-    """Launch a kernel on the current stream.
-
-    The first launch of a kind goes through Triton, which binds, specialises and compiles; later
-    ones go to the compiled kernel directly and save most of the host's time. A `layout` that was
-    seen before saves the look at the arguments too. A profiler that hooks into launches sees them
-    all through Triton.
-    """
-    hook = triton.knobs.runtime.launch_enter_hook
-    if INTERPRETED or getattr(hook, "calls", hook):
-        kernel[grid](*arguments, *constants, **options)
-        return
-    device = torch.cuda.current_device()
-    place = (id(kernel), device, layout, constants)
-    compiled = None if layout is None else _by_layout.get(place)
-    if compiled is None:
-        key = (id(kernel), device, _kind(arguments), constants, tuple(options.values()))
-        compiled = _by_kind.get(key)
-        if compiled is None:
-            _by_kind[key] = kernel[grid](*arguments, *constants, **options)
-            return
-        if len(_by_layout) >= KEPT:
-            _by_layout.clear()
-        _by_layout[place] = compiled
-    compiled.run(
-        *grid, torch._C._cuda_getCurrentRawStream(device), compiled.function,
-        compiled.packed_metadata, None, None, None, *arguments, *constants,
-    )  # fmt: skip
+    """Launch a kernel on the current stream, by the launch kept for arguments of this kind."""
+    device = torch.cuda.current_device() if torch.cuda.is_available() else -1
+    key = (id(kernel), device, _kind(arguments), constants, tuple(options.values()))
+    kept = _launches.get(key)
+    if kept is None:
+        kept = _launches[key] = Launch(kernel, constants, **options)
+    kept(grid, *arguments)
 
 
 def power_of_two(size: int, least: int = 16) -> int:
@@ -161,10 +182,10 @@ def like_query(call: Call, size: int) -> torch.Tensor:
 
 def empty_state(call: Call, health: bool) -> State:
     """Room for the result."""
-    output = like_query(call, call.value_size)
-    shape = (3 if health else 1, call.batch, call.query_heads, call.queries)
-    rows = torch.empty(shape, dtype=torch.float32, device=call.query.device).unbind(0)
-    return State(output, *rows)
+    query = call.query
+    shape = (3 if health else 1, *query.shape[:3])
+    rows = torch.empty(shape, dtype=torch.float32, device=query.device).unbind(0)
+    return State(like_query(call, call.value_size), *rows)
 
 
 @cache
@@ -179,7 +200,7 @@ def zeros(device: torch.device, size: int) -> torch.Tensor:
     """
     if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
         return torch.zeros(size, dtype=torch.int32, device=device)
-    stream = torch.cuda.current_stream(device).cuda_stream
+    stream = torch._C._cuda_getCurrentRawStream(device.index)
     return _kept_zeros(device, stream, 1 << max(size - 1, 1).bit_length())
 
 

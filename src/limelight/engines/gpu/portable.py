@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
@@ -85,34 +86,91 @@ def inputs(call: Call) -> tuple[Any, Any, Any]:
     return launch.plain(call.query), launch.plain(call.key), launch.plain(call.value)
 
 
-def forward(call: Call, health: bool) -> State:
-    """Attention by one program a tile of rows, or split over the keys for few rows."""
+def forward(call: Call, health: bool) -> launch.Run:
+    """How calls of this layout are run: a program a tile of rows, or split over the keys."""
+    if call.queries * call.group <= 64 and call.keys > 2 * blocks_for(call).keys:
+        plan = decode
+    else:
+        plan = tiles
+    return fitting_run(plan, call, health)
+
+
+def fitting_run(plan: Callable[[Call, bool], launch.Run], call: Call, health: bool) -> launch.Run:
+    """The plan's run, for sizes that do not fit by way of a copy that does."""
     wide = fitted(call)
-    state = _forward(wide, health)
+    run = plan(wide, health)
     if wide is call:
-        return state
-    output = state.output[..., : call.value_size].contiguous()
-    return State(output, state.logsumexp, state.max_logit, state.entropy)
+        return run
+    size = call.value_size
+
+    def padded(call: Call) -> State:
+        state = run(fitted(call))
+        output = state.output[..., :size].contiguous()
+        return State(output, state.logsumexp, state.max_logit, state.entropy)
+
+    return padded
 
 
-def _forward(call: Call, health: bool) -> State:
-    from limelight.engines.gpu import forward as kernels
+def tiles(call: Call, health: bool) -> launch.Run:
+    """One program a tile of rows."""
+    from limelight.engines.gpu.forward import forward_kernel
 
     tile = blocks_for(call)
-    if call.queries * call.group <= 64 and call.keys > 2 * tile.keys:
-        return decode(call, health)
-    state = launch.empty_state(call, health)
-    where, band, spans = launch.where_of(call)
+    _, band, spans = launch.where_of(call)
     grid = (-(-call.queries // tile.rows), call.batch * call.query_heads, 1)
-    launch.start(
-        kernels.forward_kernel, grid,
-        (*inputs(call), where, launch.form_of(call), call.sinks, *launch.result_of(state),
-         launch.sizes_of(call)),
+    kernel = launch.Launch(
+        forward_kernel,
         (tile.rows, tile.keys, *widths(call), health, band, spans, call.sinks is not None,
          launch.precision_of(call)),
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
-    return state
+    numbers = Numbers.of(call)
+
+    def run(call: Call) -> State:
+        state = launch.empty_state(call, health)
+        kernel(grid, *numbers.around(call, state))
+        return state
+
+    return run
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The arguments of a forward kernel that calls of one layout share.
+
+    `where` is None where the mask has arrays, which differ from call to call.
+    """
+
+    query: tuple[int, ...]
+    key: tuple[int, ...]
+    value: tuple[int, ...]
+    output: tuple[int, ...]
+    where: Any
+    form: Any
+    sizes: Any
+
+    @staticmethod
+    def of(call: Call) -> Numbers:
+        arrays = call.allowed.spans is not None or call.allowed.dense is not None
+        return Numbers(
+            query=call.query.stride(), key=call.key.stride(), value=call.value.stride(),
+            output=launch.like_query(call, call.value_size).stride(),
+            where=None if arrays else launch.where_of(call)[0],
+            form=None if call.bias is not None else launch.form_of(call),
+            sizes=launch.sizes_of(call),
+        )  # fmt: skip
+
+    def around(self, call: Call, state: State) -> tuple[Any, ...]:
+        """The arguments for one call."""
+        from limelight.engines.gpu.cells import Array
+        from limelight.engines.gpu.forward import Rows
+
+        return (
+            Array(call.query, *self.query), Array(call.key, *self.key),
+            Array(call.value, *self.value), self.where or launch.where_of(call)[0],
+            self.form or launch.form_of(call), call.sinks, Array(state.output, *self.output),
+            Rows(state.logsumexp, state.max_logit, state.entropy), self.sizes,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -157,7 +215,7 @@ def parts_for(heads: int, keys: int, step: int, processors: int) -> int:
     return min({min(most, max(1, wave * processors // heads)) for wave in range(1, 5)}, key=cost)
 
 
-def decode(call: Call, health: bool) -> State:
+def decode(call: Call, health: bool) -> launch.Run:
     """Few queries against many keys: rows packed over the heads of a group, keys in parts."""
     from limelight.engines.gpu.decode import decode_kernel
 
@@ -167,40 +225,50 @@ def decode(call: Call, health: bool) -> State:
     parts = parts_for(heads, call.keys, tile.keys, chip(device).processors)
     keys = -(-call.keys // parts // tile.keys) * tile.keys
     parts = -(-call.keys // keys)
-    state = launch.empty_state(call, health)
-    where, band, spans = launch.where_of(call)
+    grid = (parts, heads, 1)
+    _, band, spans = launch.where_of(call)
     d, dv = widths(call)
-    partial = counters = None
-    if parts > 1:
-        room = heads * parts * tile.rows * (dv + 3)
-        partial = torch.empty(room, dtype=torch.float32, device=device)
-        counters = launch.zeros(device, heads)
-    launch.start(
-        decode_kernel, (parts, heads, 1),
-        (*inputs(call), where, launch.form_of(call), call.sinks, *launch.result_of(state),
-         launch.sizes_of(call), keys, partial, counters),
+    kernel = launch.Launch(
+        decode_kernel,
         (tile.rows, tile.keys, d, dv, health, band, spans, call.sinks is not None,
          launch.precision_of(call), parts > 1),
-        layout=launch.layout(call), num_warps=tile.warps, num_stages=tile.stages,
+        num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
-    return state
+    numbers = Numbers.of(call)
+    room = heads * parts * tile.rows * (dv + 3)
+
+    def run(call: Call) -> State:
+        state = launch.empty_state(call, health)
+        partial = counters = None
+        if parts > 1:
+            partial = torch.empty(room, dtype=torch.float32, device=device)
+            counters = launch.zeros(device, heads)
+        kernel(grid, *numbers.around(call, state), keys, partial, counters)
+        return state
+
+    return run
 
 
-def again(call: Call, state: State, scratch: torch.Tensor, tiles: int, health: bool) -> None:
-    """Compute with care the tiles of 64 rows whose flag is raised."""
+def again(call: Call, health: bool, count: int) -> Callable[[Call, State, torch.Tensor], None]:
+    """Compute with care those of `count` tiles of 64 rows whose flag is raised."""
     from limelight.engines.gpu.again import again_kernel
 
-    where, band, spans = launch.where_of(call)
+    _, band, spans = launch.where_of(call)
     size = launch.power_of_two(max(call.head_size, call.value_size))
-    flags_each = 64
-    launch.start(
-        again_kernel, (-(-tiles // flags_each), 1, 1),
-        (scratch, tiles, *inputs(call), where, launch.form_of(call), call.sinks,
-         *launch.result_of(state), launch.sizes_of(call)),
-        (flags_each, 64, 32 if size > 128 else 64, *widths(call), health, band, spans,
+    flags = 64  # that a program looks at
+    kernel = launch.Launch(
+        again_kernel,
+        (flags, 64, 32 if size > 128 else 64, *widths(call), health, band, spans,
          call.sinks is not None, launch.precision_of(call)),
-        layout=launch.layout(call), num_warps=4, num_stages=1, launch_pdl=True,
+        num_warps=4, num_stages=1, launch_pdl=True,
     )  # fmt: skip
+    grid = (-(-count // flags), 1, 1)
+    numbers = Numbers.of(call)
+
+    def run(call: Call, state: State, scratch: torch.Tensor) -> None:
+        kernel(grid, scratch, count, *numbers.around(call, state))
+
+    return run
 
 
 def delta_of(call: Call, state: State, grad_output: torch.Tensor) -> torch.Tensor:
@@ -230,6 +298,7 @@ def query_again(
     call: Call, state: State, grad_output: torch.Tensor, grad_query: torch.Tensor
 ) -> None:
     """Compute with care the tiles of grad_query that hold an infinity or NaN."""
+    state = State(state.output, state.logsumexp.contiguous())
     _query(call, state, grad_output, state.logsumexp, grad_query, again=True)
 
 
@@ -253,6 +322,7 @@ def _query(
 
 def backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
     """All gradients, each summed in a fixed order."""
+    state = State(state.output, state.logsumexp.contiguous())
     wide = fitted(call)
     if wide is call:
         return _backward(call, state, grad_output)
