@@ -12,7 +12,7 @@ decoding, where a few new queries meet a long cache. `align="top-left"` puts que
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -125,7 +125,7 @@ class Mask:
         return hash(self._identity())
 
     def _identity(self) -> tuple[Any, ...]:
-        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        values = (getattr(self, each.name) for each in fields(self))  # type: ignore[arg-type]
         return (type(self).__name__, *(_frozen(value) for value in values))
 
 
@@ -195,8 +195,9 @@ class Causal(Window):
     ■ ■ ■ · ·
     """
 
-    def __init__(self, *, align: str = "bottom-right") -> None:
-        super().__init__(left=None, right=0, align=align)
+    left: int | None = field(default=None, init=False)
+    right: int | None = field(default=0, init=False)
+    align: str = field(default="bottom-right", kw_only=True)
 
     @property
     def expression(self) -> str:
