@@ -17,9 +17,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+if os.environ.get("RANK", "0") != "0":  # one progress bar is enough
+    os.environ["TQDM_DISABLE"] = "1"
+
 import torch
 import torch.distributed as dist
-import transformers
 from transformers import AttentionInterface, AttentionMaskInterface
 
 import limelight as ll
@@ -76,8 +78,6 @@ def main() -> None:
     ranks = int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
     dist.init_process_group("gloo")
-    if dist.get_rank() > 0:  # one progress bar is enough
-        transformers.utils.logging.disable_progress_bar()
 
     across = Across(ContextParallel(exchange=given.exchange))
     AttentionInterface.register(NAME, across)
@@ -102,7 +102,7 @@ def main() -> None:
     )
     surprise = next_token_loss(logits, ids, places)
     if capture is not None:
-        print(f"{given.model}, {length:,} tokens over {ranks} ranks of {own.shape[1]:,}: "
+        print(f"{given.model}, {length:,} tokens over {ranks} {'ranks' if ranks > 1 else 'rank'}: "
               f"{seconds:.1f} s, {surprise:.4f} nats a token")  # fmt: skip
         print(HealthTables.of(capture.sites))
         if given.save is not None:

