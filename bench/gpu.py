@@ -82,7 +82,9 @@ def ours(name: str, call: Any, health: bool) -> Callable[[], Any]:
     return lambda: module.forward(call, health=health)
 
 
-def table(title: str, rows: list[tuple[str, float, dict[str, float]]], unit: str, per: str) -> str:
+def table(
+    title: str, rows: list[tuple[str, float, dict[str, float]]], unit: str, per: str, digits: int = 0
+) -> str:
     """Rates of each contender, and ours against the column `per`."""
     names = list(dict.fromkeys(name for _, _, times in rows for name in times))
     lines = [f"### {title}", "", f"| {unit} | " + " | ".join(names) + " |",
@@ -93,7 +95,8 @@ def table(title: str, rows: list[tuple[str, float, dict[str, float]]], unit: str
             if name not in times:
                 cells.append("–")
                 continue
-            cell = f"{work / times[name] / 1e9:.0f}" if unit != "µs" else f"{times[name] * 1e3:.1f}"
+            rate = work / times[name] / 1e9
+            cell = f"{times[name] * 1e3:.1f}" if unit == "µs" else f"{rate:.{digits}f}"
             if name.startswith("limelight") and per in times:
                 cell += f" ({times[per] / times[name]:.2f}×)"
             cells.append(cell)
@@ -227,8 +230,8 @@ def decode() -> Iterator[str]:
             "limelight, output": lambda c=calls, t=turn: module.forward(c[next(t)], health=False),
         }, budget_ms=5)  # fmt: skip
         rows.append((f"{batch} × {n}", 2.0 * batch * 8 * n * 128 * 2, times))
-    yield table("Decode, 32 query / 8 key heads, size 128, two caches in turn", rows, "GB/s",
-                "cuDNN").replace("GB/s |", "GB/s of keys and values |")  # fmt: skip
+    title = "Decode, 32 query / 8 key heads, size 128, two caches in turn"
+    yield table(title, rows, "TB/s of keys and values", "cuDNN", digits=2)
 
 
 def eager() -> Iterator[str]:
@@ -299,7 +302,11 @@ def main() -> None:
     arguments = parser.parse_args()
     if find("hopper").missing():
         sys.exit(f"This bench needs a Hopper GPU: {find('hopper').missing()}")
-    command = "PYTHONPATH=src python bench/gpu.py " + " ".join(sys.argv[1:])
+    command = "PYTHONPATH=src python bench/gpu.py"
+    if arguments.only:
+        command += " --only " + " ".join(arguments.only)
+    if arguments.write:
+        command += f" --write bench/results/{arguments.write.name}"
     driver = subprocess.run(
         ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
         capture_output=True, text=True, check=False,

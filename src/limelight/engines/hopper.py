@@ -263,7 +263,7 @@ def _backward(call: Call, state: State, grad_output: Any) -> Gradients:
         value = value.repeat_interleave(call.group, dim=1)
     seed = _no_seed(call.query.device)
     grads = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
-        grad_output.contiguous(), call.query, key, value, state.output,
+        grad_output.contiguous(), call.query, key, value, state.output.to(call.query.dtype),
         state.logsumexp.contiguous().unsqueeze(-1), seed, seed, None, None, None, call.queries,
         call.keys, 0.0, causal, scale=call.scale,
     )  # fmt: skip
