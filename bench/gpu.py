@@ -82,9 +82,10 @@ def ours(name: str, call: Any, health: bool) -> Callable[[], Any]:
     return lambda: module.forward(call, health=health)
 
 
-def table(
-    title: str, rows: list[tuple[str, float, dict[str, float]]], unit: str, per: str, digits: int = 0
-) -> str:
+Row = tuple[str, float, dict[str, float]]  # label, work, milliseconds of each contender
+
+
+def table(title: str, rows: list[Row], unit: str, per: str, digits: int = 0) -> str:
     """Rates of each contender, and ours against the column `per`."""
     names = list(dict.fromkeys(name for _, _, times in rows for name in times))
     lines = [f"### {title}", "", f"| {unit} | " + " | ".join(names) + " |",
