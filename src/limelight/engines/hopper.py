@@ -6,7 +6,6 @@ import importlib.util
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from limelight.call import Call
@@ -108,7 +107,7 @@ def _plan(call: Call, health: bool) -> Run:
 
 def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | None = None) -> Run:
     """How calls of this layout are run: the Gluon kernel, and with care what that one flagged."""
-    from limelight.engines.gpu import hopper_forward, launch, portable
+    from limelight.engines.gpu import hopper_forward, kept, launch, portable
     from limelight.engines.gpu.masks import broadcast_strides, mask_arguments
 
     device = call.query.device
@@ -156,7 +155,7 @@ def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | Non
 
     def run(call: Call) -> State:
         state = launch.empty_state(call, health)
-        scratch = launch.zeros(device, flags + 2)  # the counters, then a flag for 64 rows
+        scratch = kept.zeros(device, flags + 2)  # the counters, then a flag for 64 rows
         masks = ending
         if masks is None:
             mask = mask_arguments(call.allowed, device)
@@ -233,14 +232,6 @@ def fused_backward(call: Call) -> bool | None:
     return True if square and high == 0 and low <= 1 - call.queries else None
 
 
-@cache
-def _no_seed(device: Any) -> Any:
-    """cuDNN's backward asks for the seed of a dropout that there is not."""
-    import torch
-
-    return torch.zeros((), dtype=torch.int64, device=device)
-
-
 def backward(call: Call, state: State, grad_output: Any) -> Gradients:
     from limelight.engines.gpu import launch
 
@@ -249,7 +240,7 @@ def backward(call: Call, state: State, grad_output: Any) -> Gradients:
 
 
 def _backward(call: Call, state: State, grad_output: Any) -> Gradients:
-    from limelight.engines.gpu import portable
+    from limelight.engines.gpu import kept, portable
 
     empty = not (call.keys and call.batch and call.query_heads and call.queries)
     causal = None if empty else fused_backward(call)
@@ -261,7 +252,7 @@ def _backward(call: Call, state: State, grad_output: Any) -> Gradients:
     if call.group > 1:
         key = key.repeat_interleave(call.group, dim=1)
         value = value.repeat_interleave(call.group, dim=1)
-    seed = _no_seed(call.query.device)
+    seed = kept.no_seed(call.query.device)
     grads = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
         grad_output.contiguous(), call.query, key, value, state.output.to(call.query.dtype),
         state.logsumexp.contiguous().unsqueeze(-1), seed, seed, None, None, None, call.queries,

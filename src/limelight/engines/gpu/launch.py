@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -186,22 +186,6 @@ def empty_state(call: Call, health: bool) -> State:
     shape = (3 if health else 1, *query.shape[:3])
     rows = torch.empty(shape, dtype=torch.float32, device=query.device).unbind(0)
     return State(like_query(call, call.value_size), *rows)
-
-
-@cache
-def _kept_zeros(device: torch.device, stream: int, size: int) -> torch.Tensor:
-    return torch.zeros(size, dtype=torch.int32, device=device)
-
-
-def zeros(device: torch.device, size: int) -> torch.Tensor:
-    """At least `size` flags or counters at zero, which kernels leave at zero: kept a stream.
-
-    While a CUDA graph is captured they are its own, so that replays may run beside other work.
-    """
-    if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
-        return torch.zeros(size, dtype=torch.int32, device=device)
-    stream = torch._C._cuda_getCurrentRawStream(device.index)
-    return _kept_zeros(device, stream, 1 << max(size - 1, 1).bit_length())
 
 
 def trivial(call: Call, health: bool) -> State | None:

@@ -6,17 +6,12 @@ again costs nothing and a captured CUDA graph finds it in place.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from limelight.allowed import Allowed
-
-KEPT = 32  # uploaded masks and plans that are kept
-_kept: OrderedDict[tuple[Any, ...], tuple[Any, Any]] = OrderedDict()
+from limelight.engines.gpu.kept import remember
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,19 +32,6 @@ class MaskArguments:
         return not self.band and self.spans is None and self.dense is None
 
 
-def remember(owner: Any, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """What `make` gives, kept while it is among the last used; `owner` lives as long."""
-    full = (id(owner), *key)
-    if full in _kept:
-        _kept.move_to_end(full)
-        return _kept[full][1]
-    made = make()
-    _kept[full] = (owner, made)
-    while len(_kept) > KEPT:
-        _kept.popitem(last=False)
-    return made
-
-
 def broadcast_strides(tensor: torch.Tensor, axes: int) -> tuple[int, ...]:
     """Strides of the leading axes, 0 where an axis has one element and stands for all."""
     return tuple(
@@ -63,7 +45,7 @@ def mask_arguments(allowed: Allowed, device: torch.device) -> MaskArguments:
     spans = None
     if allowed.spans is not None:
         host = allowed.spans
-        spans = remember(host, ("spans", device), lambda: torch.tensor(host, device=device))
+        spans = remember(host, ("spans",), lambda: torch.tensor(host, device=device), device)
     dense = allowed.dense
     if dense is not None:
         dense = dense.view(torch.uint8)

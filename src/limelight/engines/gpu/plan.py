@@ -12,14 +12,15 @@ from typing import Any
 import torch
 
 from limelight.call import Call
-from limelight.engines.gpu.masks import MaskArguments, remember
+from limelight.engines.gpu.kept import remember
+from limelight.engines.gpu.masks import MaskArguments
 
 
 def ranges(call: Call, mask: MaskArguments, rows: int) -> torch.Tensor:
     """int32 [B|1, H|1, tiles, 4] for tiles of `rows` rows; mask.slots is 1 and nothing is dense."""
-    key = ("ranges", mask.low, mask.high, rows, call.queries, call.keys, call.query.device)
-    plan: torch.Tensor = remember(call.allowed.spans, key, lambda: _ranges(call, mask, rows))
-    return plan
+    key = ("ranges", mask.low, mask.high, rows, call.queries, call.keys)
+    device = call.query.device
+    return remember(call.allowed.spans, key, lambda: _ranges(call, mask, rows), device)
 
 
 def _ranges(call: Call, mask: MaskArguments, rows: int) -> torch.Tensor:

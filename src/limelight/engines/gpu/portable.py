@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from limelight.call import Call
-from limelight.engines.gpu import launch
+from limelight.engines.gpu import kept, launch
 from limelight.reference import Gradients, State
 
 
@@ -242,7 +242,7 @@ def decode(call: Call, health: bool) -> launch.Run:
         partial = counters = None
         if parts > 1:
             partial = torch.empty(room, dtype=torch.float32, device=device)
-            counters = launch.zeros(device, heads)
+            counters = kept.zeros(device, heads)
         kernel(grid, *numbers.around(call, state), keys, partial, counters)
         return state
 
