@@ -167,7 +167,7 @@ def test_without_transformers_the_error_names_the_command(monkeypatch: pytest.Mo
     import importlib.metadata
 
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "4.57.1")
-    with pytest.raises(ValueError, match=r"needs transformers 5 or later, and here is 4\.57\.1: "
+    with pytest.raises(ValueError, match=r"needs transformers 5.4 or later, and here is 4\.57\.1: "
                                          r"pip install 'limelight\[models\]'"):  # fmt: skip
         hf.load  # noqa: B018
 
