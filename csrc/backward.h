@@ -66,12 +66,14 @@ static void add_transposed(const float* a, i64 from, i64 to, i64 width, const fl
     }
 }
 
-// Rows [0, count) as panels of columns, zeros for what is not finite; `bad` says which rows had it.
-static void to_columns(const float* rows, i64 ld, i64 count, i64 n, float* out, bool* bad, float* spare) {
+// Rows [0, count) of tiles as panels of columns, zeros for what is not finite; `bad` says which rows
+// had it.
+static void to_columns(const float* tiles, i64 count, i64 n, float* out, bool* bad, float* spare) {
     const i64 columns = round_up(n, W);
     fill(spare, 0, columns, 0.0f);
     for (i64 r = 0; r < count; ++r) {
-        std::memcpy(spare, rows + r * ld, static_cast<std::size_t>(4 * n));
+        const float* const row = tile_row(tiles, n, r);
+        for (i64 c = 0; c < n; ++c) spare[c] = row[c * MR];
         const bool fine = clean(spare, n);
         if (bad) bad[r] = !fine;
         for (i64 c = 0; c < columns; c += W)
@@ -84,8 +86,8 @@ static void gradient_block(const Gradient& f, i64 head, i64 part, i64 block, con
     const i64 batch = head / call.key_heads(), key_head = head % call.key_heads();
     const i64 first = block * GRAD_ROWS, count = least(GRAD_ROWS, f.rows - first);
     begin_slopes(call, f.logits, f.out.grad_output, f.known, batch, key_head, first, count, x);
-    to_columns(x.q, x.ldq, count, f.d, x.qc, nullptr, x.spare);
-    to_columns(x.g, x.ldg, count, f.dv, x.gc, x.bad, x.spare);
+    to_columns(x.q, count, f.d, x.qc, nullptr, x.spare);
+    to_columns(x.g, count, f.dv, x.gc, x.bad, x.spare);
     fill(x.dq, 0, GRAD_ROWS * f.dcols, 0.0f);
     alignas(64) float ones[MR];
     for (float& one : ones) one = 1.0f;

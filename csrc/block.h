@@ -11,7 +11,6 @@ namespace LIMELIGHT_ISA {
 struct Sizes {
     i64 d, dv;          // numbers in a key, in a value
     i64 depth;          // elements in a packed key
-    i64 ldq;            // elements from one packed query to the next
     i64 columns;        // dv rounded up to vectors
     i64 panels;         // panels of columns
     i64 kb, bq;         // keys in a block, rows in a block
@@ -23,7 +22,6 @@ struct Sizes {
         s.d = call.size();
         s.dv = call.value_size();
         s.depth = (s.d + per - 1) / per;
-        s.ldq = round_up(s.depth, W) + W;  // never a multiple of a page: rows would share cache sets
         s.columns = round_up(s.dv, W);
         s.panels = (s.columns + PANEL - 1) / PANEL;
         // 256 KB of keys and values at most, to leave room in a second-level cache of 1 MB.
@@ -60,7 +58,7 @@ struct Space {  // one thread's memory for a block of rows
         l = carve.take<float>(static_cast<std::size_t>(z.bq + GROUP));
         e = carve.take<float>(static_cast<std::size_t>(z.bq + GROUP));
         alpha = carve.take<float>(GROUP);
-        q = carve.take<typename P::Element>(static_cast<std::size_t>(z.bq * z.ldq));
+        q = carve.take<typename P::Element>(static_cast<std::size_t>(z.bq * z.depth));
         o = carve.take<float>(static_cast<std::size_t>(z.bq * z.columns));
         s = carve.take<float>(static_cast<std::size_t>(MR * z.kb));
         t = carve.take<float>(static_cast<std::size_t>(MR * z.columns));
@@ -84,7 +82,8 @@ static void begin_rows(const Call& call, const Logits& logits, const Sizes& z, i
     for (i64 r = 0; r < round_up(count, MR); ++r) {
         const Row& row = x.rows[r];
         const char* const from = r < count ? call.q.at(batch, row.head, row.query) : nullptr;
-        pack_row(from, call.q.stride[3], call.q.dtype, z.d, logits.sign, x.q + r * z.ldq);
+        pack_tile_row(from, call.q.stride[3], call.q.dtype, z.d, logits.sign, z.depth,
+                      tile_row(x.q, z.depth, r), reinterpret_cast<typename P::Element*>(x.spare));
     }
 }
 
@@ -167,8 +166,8 @@ static void attend(const Call& call, const Logits& logits, const Sizes& z, i64 c
             const i64 a = k0 + (range.from - k0) / PANEL * PANEL;
             const i64 columns = round_up(range.to - a, W);
             const bool partial = range.partial || a < range.from || a + columns > range.to;
-            score_tile<P>(height, x.q + t * z.ldq, z.ldq, packed.k + (a - packed.origin) * z.depth, z.depth, columns,
-                          x.s, z.kb);
+            score_tile<P>(height, x.q + t * z.depth, packed.k + (a - packed.origin) * z.depth,
+                          z.depth, columns, x.s, z.kb);
             if (logits.written)
                 for (i64 r = 0; r < n; ++r)
                     to_logits<false>(call, logits, x.rows[t + r], a, columns, x.s + r * z.kb,

@@ -2,7 +2,7 @@
 //
 //   panels of rows (keys for the scores):     [panel of rows][depth][PANEL]    depth = numbers in a row
 //   panels of columns (values for the mix):   [panel of columns][row][PANEL]
-//   queries, whose numbers are broadcast:     rows as they are, in float32 or pairs
+//   tiles (queries, which are broadcast):     [tile of MR rows][depth][MR]
 //
 // With pairs, two neighbours along the summed axis (numbers of a row for the scores, rows for the
 // mix) share one element. What lies beyond the edge is zero.
@@ -177,6 +177,20 @@ INLINE void pack_row(const char* from, i64 step, Dtype, i64 n, float sign, pair*
         for (i64 i = 0; i < pairs; ++i) out[i] ^= 0x80008000u;
 }
 #endif
+
+// Where row r begins in tiles of `depth` elements a row; its elements lie MR apart.
+template <class Element>
+INLINE Element* tile_row(Element* tiles, i64 depth, i64 r) {
+    return tiles + r / MR * MR * depth + r % MR;
+}
+
+// One row for the broadcast side into a tile; `spare` has room for it.
+template <class Element>
+INLINE void pack_tile_row(const char* from, i64 step, Dtype dtype, i64 n, float sign, i64 depth,
+                          Element* out, Element* spare) {
+    pack_row(from, step, dtype, n, sign, spare);
+    for (i64 k = 0; k < depth; ++k) out[k * MR] = spare[k];
+}
 
 }  // namespace LIMELIGHT_ISA
 }  // namespace limelight

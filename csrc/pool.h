@@ -40,12 +40,10 @@ struct PoolSpace {
     float *q, *k, *s, *spare, *base, *top;
     double *sum, *bins, *cells;
     bool* spoilt;
-    i64 ldq;
 
     PoolSpace(Carver& carve, i64 d, i64 bin_count) {
-        ldq = round_up(d, W) + W;
         rows = carve.take<Row>(POOL_ROWS);
-        q = carve.take<float>(static_cast<std::size_t>(POOL_ROWS * ldq));
+        q = carve.take<float>(static_cast<std::size_t>(POOL_ROWS * d));
         k = carve.take<float>(static_cast<std::size_t>(POOL_KEYS * d));
         s = carve.take<float>(static_cast<std::size_t>(MR * POOL_KEYS));
         spare = carve.take<float>(static_cast<std::size_t>(W * round_up(d, W) + POOL_KEYS));
@@ -179,7 +177,8 @@ static void pool_item(void* context, i64 item, char* scratch) {
                     x.base[r] = lse[i0 + r] == -inf ? 0.0f : lse[i0 + r];
                     from = call.q.at(batch, head, i0 + r);
                 }
-                pack_row(from, call.q.stride[3], call.q.dtype, call.size(), f.logits.sign, x.q + r * x.ldq);
+                pack_tile_row(from, call.q.stride[3], call.q.dtype, call.size(), f.logits.sign,
+                              call.size(), tile_row(x.q, call.size(), r), x.spare);
             }
             for (i64 t = 0; t < count; t += MR) {
                 const int height = height_of(count - t);
@@ -188,7 +187,7 @@ static void pool_item(void* context, i64 item, char* scratch) {
                 const i64 a = (range.from - k0) / PANEL * PANEL;
                 const i64 width = range.from < range.to ? round_up(range.to - k0 - a, W) : 0;
                 if (width) {
-                    score_tile<Single>(height, x.q + t * x.ldq, x.ldq, x.k + a * call.size(),
+                    score_tile<Single>(height, x.q + t * call.size(), x.k + a * call.size(),
                                        call.size(), width, x.s + a, POOL_KEYS);
                     const bool partial = range.partial || k0 + a < range.from || k0 + a + width > range.to;
                     for (i64 r = 0; r < n; ++r) {

@@ -22,18 +22,15 @@ static_assert(GRAD_KEYS % PANEL == 0 && GRAD_KEYS % MR == 0 && GRAD_ROWS % MR ==
 
 struct SlopeSpace {
     Row* rows;
-    float *q, *g;                  // queries and output gradients, a row each
+    float *q, *g;                  // queries and output gradients, in tiles
     float *base, *share, *delta;   // of this block's rows
     float *p, *ds;                 // [GRAD_ROWS][GRAD_KEYS]
     float *slope, *spare;
-    i64 ldq, ldg;
 
     SlopeSpace(Carver& carve, i64 d, i64 dv) {
-        ldq = round_up(d, W) + W;
-        ldg = round_up(dv, W) + W;
         rows = carve.take<Row>(GRAD_ROWS);
-        q = carve.take<float>(static_cast<std::size_t>(GRAD_ROWS * ldq));
-        g = carve.take<float>(static_cast<std::size_t>(GRAD_ROWS * ldg));
+        q = carve.take<float>(static_cast<std::size_t>(GRAD_ROWS * d));
+        g = carve.take<float>(static_cast<std::size_t>(GRAD_ROWS * dv));
         base = carve.take<float>(GRAD_ROWS);
         share = carve.take<float>(GRAD_ROWS);
         delta = carve.take<float>(GRAD_ROWS);
@@ -61,8 +58,9 @@ static void begin_slopes(const Call& call, const Logits& logits, const View& gra
             q = call.q.at(batch, row.head, row.query);
             g = grad.at(batch, row.head, row.query);
         }
-        pack_row(q, call.q.stride[3], call.q.dtype, call.size(), logits.sign, x.q + r * x.ldq);
-        pack_row(g, grad.stride[3], grad.dtype, call.value_size(), 1.0f, x.g + r * x.ldg);
+        const i64 d = call.size(), dv = call.value_size();
+        pack_tile_row(q, call.q.stride[3], call.q.dtype, d, logits.sign, d, tile_row(x.q, d, r), x.spare);
+        pack_tile_row(g, grad.stride[3], grad.dtype, dv, 1.0f, dv, tile_row(x.g, dv, r), x.spare);
     }
 }
 
@@ -83,8 +81,8 @@ static Range slope_tile(const Call& call, const Logits& logits, i64 t, i64 count
     }
     const i64 a = (range.from - k0) / PANEL * PANEL, columns = round_up(range.to - k0 - a, W);
     const bool partial = range.partial || k0 + a < range.from || k0 + a + columns > range.to;
-    score_tile<Single>(height, x.q + t * x.ldq, x.ldq, k + a * d, d, columns, p + a, GRAD_KEYS);
-    score_tile<Single>(height, x.g + t * x.ldg, x.ldg, v + a * dv, dv, columns, ds + a, GRAD_KEYS);
+    score_tile<Single>(height, x.q + t * d, k + a * d, d, columns, p + a, GRAD_KEYS);
+    score_tile<Single>(height, x.g + t * dv, v + a * dv, dv, columns, ds + a, GRAD_KEYS);
     const vf unit = vset(logits.unit), c = vset(log2_e), floor = vset(exp2_floor / log2_e);
     for (i64 r = 0; r < height; ++r) {
         float *const pr = p + r * GRAD_KEYS, *const dr = ds + r * GRAD_KEYS;
