@@ -295,6 +295,23 @@ def test_a_fast_drag_asks_only_for_what_stays_in_view(open_tab: Open) -> None:
     assert float(rows[1]) > 100
 
 
+def test_the_keyboard_zooms_where_it_stands(open_tab: Open) -> None:
+    page = open_tab("#/explore/long?cell=3301.17")
+    area = map_of(page)
+    area.focus()
+    page.keyboard.press("ArrowDown")
+    for _ in range(9):
+        page.keyboard.press("+")
+    page.wait_for_url(re.compile("rows="))
+    page.wait_for_timeout(400)
+    for name, at in (("rows", 3302), ("columns", 17)):
+        low, high = map(float, re.search(rf"{name}=([\d.]+)-([\d.]+)", page.url).groups())  # type: ignore[union-attr]
+        assert low <= at < high
+        assert high - low < 4099 / 30
+    page.keyboard.press("Enter")
+    page.get_by_text("query 3302, key 17").wait_for()
+
+
 def test_lines_of_a_short_and_of_a_long_text(open_tab: Open, sample: Capture) -> None:
     page = open_tab("#/explore/sample?head=1.1&look=lines&cell=6.2")
     lines = page.get_by_role("group", name="Lines of layer 1, head 1")
