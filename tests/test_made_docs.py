@@ -35,6 +35,11 @@ def test_the_systems_pages(making: Any, name: str) -> None:
     assert all(path.exists() for path in page.pictures)
 
 
+def test_the_engines_pages_hold_the_saved_figures(making: Any) -> None:
+    page = making("making.benches").gpu()
+    assert page.text() == page.path.read_text(encoding="utf-8"), "run: python docs/make.py benches"
+
+
 def test_every_picture_is_shown_and_every_shown_one_exists() -> None:
     pages = [DOCS / "experiment.md", *(DOCS / "systems").glob("*.md")]
     shown = {

@@ -112,7 +112,7 @@ def plain_formula(call: Call, exact: Call, wide: torch.dtype) -> State:
 
 
 def assert_close(
-    got: Any, exact: Any, plain: Any, eps: float, what: str, factor: float = 2.0
+    got: Any, exact: Any, plain: Any, eps: float, what: str, factor: float = 2.0, slack: Any = 0.0
 ) -> None:
     got, plain = (x.detach().double().cpu().numpy() for x in (got, plain))
     exact = np.asarray(exact, np.float64)
@@ -126,11 +126,10 @@ def assert_close(
     error = np.abs(got[seen] - exact[seen])
     rough = np.nan_to_num(np.abs(plain[seen] - exact[seen]))
     floor = 4 * eps * max(1.0, float(np.abs(exact[seen]).max()))
-    for name, mine, theirs in (
-        ("mean", error.mean(), rough.mean()),
-        ("max", error.max(), rough.max()),
-    ):
-        limit = factor * theirs + floor
+    slack = np.broadcast_to(slack, exact.shape)[seen]
+    for name in ("mean", "max"):
+        mine, theirs, more = (float(getattr(x, name)()) for x in (error, rough, slack))
+        limit = factor * theirs + floor + more
         assert mine <= limit, f"{what}: {name} error {mine:.3g}, allowed {limit:.3g}"
 
 
@@ -143,7 +142,22 @@ def judge_state(state: State, call: Call, exact: Call, dtype: str, health: bool)
     for name in ("logsumexp", "max_logit", "entropy") if health else ("logsumexp",):
         figure = getattr(state, name)
         assert figure.dtype == torch.float32
-        assert_close(figure, getattr(truth, name), getattr(rows, name), EPS["float32"], name)
+        slack = 0.0 if name != "entropy" else entropy_slack(exact, truth)
+        assert_close(
+            figure, getattr(truth, name), getattr(rows, name), EPS["float32"], name, slack=slack
+        )
+
+
+def entropy_slack(exact: Call, truth: State) -> Any:
+    """What one rounding of each logit does to a row's entropy H: ε·|s|·Σ p·|ln p + H|.
+
+    Tensor cores add in their own order and width, so that a near tie between logits of 10⁴ comes
+    out a rounding away from the plain formula, which may by luck have none.
+    """
+    p = np.asarray(reference.steps(exact).weights)
+    bent = p * np.abs(np.log(np.where(p > 0, p, 1.0)) + truth.entropy[..., None])
+    top = np.where(np.isfinite(truth.max_logit), np.abs(truth.max_logit), 0.0)
+    return np.nan_to_num(EPS["float32"] * top * bent.sum(-1))
 
 
 def plain_gradients(call: Call, exact: Call, grad: Any) -> Gradients:
