@@ -265,11 +265,11 @@ def test_torch_func() -> None:
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own, in jvp
 def test_derivatives_that_do_not_exist_are_errors() -> None:
     x = double(1, 1, 3, 4)
-    with pytest.raises(NotImplementedError, match="jvp"):
+    with pytest.raises(NotImplementedError, match="forward-mode derivative of attention"):
         jvp(lambda q: ll.attention(q, q, q), (x.detach(),), (x.detach(),))
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(x.detach(), x.detach())
-        with pytest.raises(NotImplementedError, match="jvp"):
+        with pytest.raises(NotImplementedError, match="forward-mode derivative of attention"):
             ll.attention(dual, dual, dual)
     (first,) = torch.autograd.grad(ll.attention(x, x, x).square().sum(), x, create_graph=True)
     with pytest.raises(NotImplementedError, match="only the first"):
@@ -281,7 +281,7 @@ def test_errors() -> None:
     cases: list[tuple[type[LimelightError], str, Any]] = [
         (ShapeError, "no dot product", lambda: ll.attention(query, key[..., :3], key)),
         (DtypeError, "cast them to one", lambda: ll.attention(query, key.double(), key)),
-        (DtypeError, "did not", lambda: ll.attention(query, key.numpy(), key)),
+        (DtypeError, "key is no tensor but a ndarray", lambda: ll.attention(query, key.numpy(), key)),
         (ShapeError, "cannot share", lambda: ll.attention(query, key.repeat(1, 2, 1, 1), key.repeat(1, 2, 1, 1))),
         (EngineError, "no engine 'nope'", lambda: ll.attention(query, key, key, engine="nope")),
         (EngineError, "runs on cuda", lambda: ll.attention(query, key, key, engine="hopper")),
@@ -303,3 +303,17 @@ def test_the_quick_way_and_the_full_check_agree() -> None:
     assert functional._quick(query, key, key, mask=ll.Lengths([3, 4]), scale=None, **same) is None
     assert functional._quick(query.numpy(), key, key, mask=None, scale=None, **same) is None
     assert functional._quick(query, key, key, mask=None, scale=float("nan"), **same) is None
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_what_is_no_dense_tensor_is_refused() -> None:
+    x = torch.randn(2, 4, 7, 8)
+    with pytest.raises(DtypeError, match="query is no tensor but a ndarray: give all three as tensors"):
+        functional.attention(x.numpy(), x.numpy(), x.numpy())
+    with pytest.raises(DtypeError, match="key is a sparse_coo tensor: attention takes dense ones"):
+        ll.attention(x, x.to_sparse(), x)
+    nested = torch.nested.nested_tensor([torch.randn(4, 3, 8), torch.randn(4, 5, 8)])
+    with pytest.raises(DtypeError, match=r"query is a nested tensor.*Lengths"):
+        ll.attention(nested, nested, nested)
+    with pytest.raises(EngineError, match="the arrays are on meta"):
+        ll.attention(*(x.to("meta"),) * 3)

@@ -85,6 +85,7 @@ def test_cache_errors() -> None:
         layer(torch.randn(1, 2, 8), cache=(cache := Cache()))
         with pytest.raises(ShapeError, match="one cache for each"):
             layer(torch.randn(3, 2, 8), cache=cache)
+        assert cache.length == 2  # as before the call that was refused
     with pytest.raises(ArgumentError, match="holds"):
         Cache().crop(3)
 
@@ -110,6 +111,8 @@ def test_from_torch(bias: bool) -> None:
 def test_from_torch_refuses(options: dict[str, object], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         SelfAttention.from_torch(torch.nn.MultiheadAttention(12, 3, **options))  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"an nn\.MultiheadAttention, and got Linear"):
+        SelfAttention.from_torch(torch.nn.Linear(12, 3))  # type: ignore[arg-type]
 
 
 def test_trace() -> None:

@@ -322,6 +322,10 @@ def test_tensorboard(opened: bool, tmp_path: Path) -> None:
 def test_bad_arguments(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="at least 1"):
         Monitor(Language(), every=0)
+    with pytest.raises(ArgumentError, match="watches a torch module, and got str"):
+        Monitor("model")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"give a list of limelight\.torch\.Alarm"):
+        Monitor(Language(), alarms="logit")  # type: ignore[arg-type]
     (tmp_path / "file").write_text("")
     with pytest.raises(ll.LimelightError, match="cannot write"):
         Monitor(Language(), tmp_path / "file" / "run.jsonl")

@@ -59,7 +59,7 @@ def test_a_sharing_module_with_window_sinks_and_softcap() -> None:
 def test_chosen_layers_without_values_and_an_image() -> None:
     net, x = model(), batch(0, size=1, length=5)
     image = np.zeros((1, 4, 4, 3), np.uint8)
-    with capture(net, layers=[2, 0], values=False, image=image, grid=Grid(2, 2, 1)) as cap:
+    with capture(net, layers=[-1, 0], values=False, image=image, grid=Grid(2, 2, 1)) as cap:
         net(x)
     assert [site.layer for site in cap] == [0, 2]
     assert cap[0].value is None
@@ -80,7 +80,9 @@ def test_the_last_run_is_kept_and_the_hooks_are_gone() -> None:
 
 def test_mistakes_are_told() -> None:
     net = model()
-    with pytest.raises(ArgumentError, match=r"there is no layer 3: the model has 3 modules"), capture(net, layers=[3]):
+    with pytest.raises(ArgumentError, match=r"there is no layer 3: .* numbered from 0, and there are 3"), capture(net, layers=[3]):
+        pass
+    with pytest.raises(ArgumentError, match="there is no layer 'first'"), capture(net, layers=["first"]):  # type: ignore[list-item]
         pass
     with pytest.raises(ArgumentError, match="nothing was captured: run the model inside"), capture(net):
         pass

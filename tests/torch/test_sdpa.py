@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention as theirs
 
-from limelight.errors import ArgumentError
+from limelight.errors import ArgumentError, DtypeError
 from limelight.torch import scaled_dot_product_attention as ours
 from tests.cases import assert_close
 
@@ -97,3 +97,5 @@ def test_what_it_refuses() -> None:
         ours(query, query, query, attn_mask=torch.ones(3, 3).bool(), is_causal=True)
     with pytest.raises(ArgumentError, match="enable_gqa=True"):
         ours(query, key, key)
+    with pytest.raises(DtypeError, match=r"attn_mask has dtype torch\.int64"):
+        ours(query, query, query, attn_mask=torch.ones(3, 3).long())

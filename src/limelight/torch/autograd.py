@@ -17,6 +17,11 @@ from limelight.call import Call
 from limelight.reference import State
 from limelight.torch import batching, operators
 
+NO_FORWARD_MODE = (
+    "a forward-mode derivative of attention was asked for (jvp, jacfwd, hessian, …): fused "
+    "attention has none. torch.func.vjp and jacrev go backwards and work"
+)
+
 
 def run(call: Call, engine: str, health: bool, site: str) -> State:
     """One pass with gradients of its output."""
@@ -54,6 +59,10 @@ class Eager(torch.autograd.Function):
         return state.output, *rows
 
     @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        raise NotImplementedError(NO_FORWARD_MODE)
+
+    @staticmethod
     def backward(ctx: Any, grad_output: Tensor | None, *_: Any) -> tuple[Any, ...]:
         query, key, value, bias, sinks, _, output, logsumexp = ctx.saved_tensors
         allowed, scale, softcap, engine = ctx.rule
@@ -81,6 +90,7 @@ class Attention(torch.autograd.Function):
         return found
 
     setup_context = staticmethod(operators.setup_context)
+    jvp = Eager.jvp
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:

@@ -21,13 +21,14 @@ from torch.autograd import forward_ad
 from limelight.allowed import Allowed
 from limelight.attention import Inspection
 from limelight.call import Call, prepare
-from limelight.errors import ArgumentError
+from limelight.errors import ArgumentError, DtypeError
 from limelight.health import Health
 from limelight.masks import Causal, Mask, Window
 from limelight.torch import autograd, bridge, operators
 from limelight.torch.tracing import trace
 
 _TENSORS = (Tensor, torch.nn.Parameter)
+_DENSE = torch.strided
 REMEMBERED = 16  # shapes for which a mask object remembers what it allows
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -137,6 +138,7 @@ def scaled_dot_product_attention(
             "attn_mask together with is_causal=True: torch takes one or the other. Pass the mask "
             "with the causal rule in it, or limelight.attention(..., mask=Causal() & mask)"
         )
+    _check_tensors(query, key, value)
     heads = query.shape[-3] if query.ndim > 2 else 1
     key_heads = key.shape[-3] if key.ndim > 2 else 1
     if heads != key_heads and key_heads != 1 and not enable_gqa:
@@ -151,8 +153,13 @@ def scaled_dot_product_attention(
     if attn_mask is not None:
         if attn_mask.dtype == torch.bool:
             mask = attn_mask
-        else:
+        elif attn_mask.is_floating_point():
             bias = attn_mask
+        else:
+            raise DtypeError(
+                f"attn_mask has dtype {attn_mask.dtype}: torch takes booleans (True attends), or "
+                f"floats that are added to the logits. Cast it with .bool()"
+            )
     return attention(query, key, value, mask=mask, bias=bias, scale=scale, site=site)
 
 
@@ -174,7 +181,8 @@ def _checked(query: Any, key: Any, value: Any, *, mask: Any, **rest: Any) -> Cal
     call = _quick(query, key, value, mask=mask, **rest)
     if call is not None:
         return call
-    if not isinstance(mask, Mask) or not all(isinstance(x, Tensor) for x in (query, key, value)):
+    _check_tensors(query, key, value)
+    if not isinstance(mask, Mask):
         return prepare(query, key, value, mask=mask, **rest)
     known: dict[Any, Allowed] = vars(mask).setdefault("_on_tensors", {})
     at = tuple(x.shape for x in (query, key, value))
@@ -186,6 +194,22 @@ def _checked(query: Any, key: Any, value: Any, *, mask: Any, **rest: Any) -> Cal
             known.clear()
         known[at] = call.allowed
     return call
+
+
+def _check_tensors(query: Any, key: Any, value: Any) -> None:
+    for name, given in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(given, Tensor):
+            raise DtypeError(
+                f"{name} is no tensor but a {type(given).__name__}: give all three as tensors "
+                f"here. limelight.attention and limelight.inspect take NumPy arrays and lists too"
+            )
+        if given.is_nested or given.layout != torch.strided:
+            kind = "nested" if given.is_nested else str(given.layout).removeprefix("torch.")
+            raise DtypeError(
+                f"{name} is a {kind} tensor: attention takes dense ones. Sequences of different "
+                f"lengths go padded with mask=limelight.Lengths(…), or one after the other with "
+                f"mask=limelight.Documents(…)"
+            )
 
 
 def _quick(
@@ -200,7 +224,10 @@ def _quick(
     if (bias is not None or sinks is not None or softcap is not None
             or (mask is not None and type(mask) not in (Causal, Window))
             or type(query) not in _TENSORS or type(key) not in _TENSORS
-            or type(value) not in _TENSORS):  # fmt: skip
+            or type(value) not in _TENSORS
+            or query.is_nested or key.is_nested or value.is_nested
+            or query.layout is not _DENSE or key.layout is not _DENSE or value.layout is not _DENSE
+    ):  # fmt: skip
         return None
     dtype, device = query.dtype, query.device
     q, k, v = query.shape, key.shape, value.shape
@@ -225,9 +252,10 @@ def _everything(nq: int, nk: int) -> Allowed:
 
 def _autocast(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
     """Under torch.autocast, as torch does for its own attention: its dtype, except for float64."""
-    if not isinstance(query, Tensor) or not torch.is_autocast_enabled(query.device.type):
+    kind = query.device.type if isinstance(query, Tensor) else ""
+    if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
         return query, key, value
-    dtype = torch.get_autocast_dtype(query.device.type)
+    dtype = torch.get_autocast_dtype(kind)
     query, key, value = (
         x.to(dtype)
         if isinstance(x, Tensor) and x.is_floating_point() and x.dtype != torch.float64

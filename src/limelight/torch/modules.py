@@ -37,10 +37,10 @@ class Cache:
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Append new keys and values; returns all of them."""
-        start, self.length = self.length, self.length + key.shape[2]
-        self._key = self._room(self._key, key, start)
-        self._value = self._room(self._value, value, start)
-        return self._key[:, :, : self.length], self._value[:, :, : self.length]
+        length = self.length + key.shape[2]
+        keys, values = self._room(self._key, key, length), self._room(self._value, value, length)
+        self._key, self._value, self.length = keys, values, length  # nothing, if one was refused
+        return keys[:, :, :length], values[:, :, :length]
 
     def crop(self, length: int) -> None:
         """Forget all tokens after the first `length`."""
@@ -48,7 +48,7 @@ class Cache:
             raise ArgumentError(f"crop({length}): the cache holds {self.length} tokens")
         self.length = length
 
-    def _room(self, store: Tensor | None, new: Tensor, start: int) -> Tensor:
+    def _room(self, store: Tensor | None, new: Tensor, length: int) -> Tensor:
         if new.requires_grad:
             raise ArgumentError(
                 "a cache is for generation: keys came with gradients. Wrap the call in "
@@ -63,13 +63,13 @@ class Cache:
                 f"{store.shape[3]}, and {tuple(new.shape)} came: use one cache for each sequence "
                 f"and layer"
             )
-        if store is None or store.shape[2] < self.length:
-            size = max(self.length, 64 if store is None else 2 * store.shape[2])
+        if store is None or store.shape[2] < length:
+            size = max(length, 64 if store is None else 2 * store.shape[2])
             grown = new.new_empty((*new.shape[:2], size, new.shape[3]))
             if store is not None:
-                grown[:, :, :start] = store[:, :, :start]
+                grown[:, :, : self.length] = store[:, :, : self.length]
             store = grown
-        store[:, :, start : self.length] = new
+        store[:, :, self.length : length] = new
         return store
 
     def __repr__(self) -> str:
@@ -153,6 +153,10 @@ class SelfAttention(nn.Module):
         >>> torch.allclose(ours(x), theirs(x, x, x)[0], atol=1e-6)
         True
         """
+        if not isinstance(module, nn.MultiheadAttention):
+            raise ArgumentError(
+                f"from_torch takes over an nn.MultiheadAttention, and got {type(module).__name__}"
+            )
         size = module.embed_dim
         refused = {
             "kdim or vdim other than embed_dim": not module._qkv_same_embed_dim,

@@ -25,7 +25,7 @@ def capture(
     image: Any = None,
     grid: Grid | None = None,
     source: dict[str, Any] | None = None,
-    layers: Sequence[int] | None = None,
+    layers: int | Sequence[int] | None = None,
     values: bool = True,
 ) -> Iterator[Capture]:
     """Keep the queries and keys of every SelfAttention in `model` that runs inside the context.
@@ -33,7 +33,8 @@ def capture(
     tokens       a text for each position, one sequence for each batch entry
     image, grid  uint8 [B, height, width, 3] and where its patches stand among the positions
     source       facts to keep with the capture, such as the text and the licence
-    layers       numbers of the SelfAttention modules in the model's order; None for all
+    layers       numbers of the SelfAttention modules in the model's order (negative ones from the
+                 end); None for all
     values       keep the values too
 
     The capture is filled when the context ends; a module that runs twice is kept as it ran last.
@@ -47,11 +48,7 @@ def capture(
     """
     labels = tuple(tuple(entry) for entry in tokens)
     modules = [(name, m) for name, m in model.named_modules() if isinstance(m, SelfAttention)]
-    chosen = range(len(modules)) if layers is None else layers
-    for layer in chosen:
-        if not 0 <= layer < len(modules):
-            raise ArgumentError(f"there is no layer {layer}: the model has {len(modules)} modules "
-                                f"of limelight.torch.SelfAttention, numbered from 0")  # fmt: skip
+    chosen = _choose(layers, len(modules))
     sites: dict[int, Site] = {}
     hooks = [
         module.register_forward_hook(
@@ -72,6 +69,19 @@ def capture(
             "limelight.torch.SelfAttention"
         )
     object.__setattr__(result, "sites", tuple(sites[layer] for layer in sorted(sites)))
+
+
+def _choose(layers: int | Sequence[int] | None, count: int) -> set[int]:
+    if layers is None:
+        return set(range(count))
+    asked = [layers] if isinstance(layers, int) else list(layers)
+    for layer in asked:
+        if not isinstance(layer, int) or not -count <= layer < count:
+            raise ArgumentError(
+                f"there is no layer {layer!r}: the model's limelight.torch.SelfAttention modules "
+                f"are numbered from 0, and there are {count}"
+            )
+    return {layer % count for layer in asked}
 
 
 class _Keeper:

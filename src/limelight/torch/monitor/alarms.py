@@ -69,6 +69,11 @@ class Alarms:
 
     def __init__(self, rules: Sequence[Alarm] = DEFAULTS) -> None:
         self.rules = tuple(rules)
+        for rule in self.rules:
+            if not isinstance(rule, Alarm):
+                raise ArgumentError(
+                    f"alarms={rules!r}: give a list of limelight.torch.Alarm; an empty one is none"
+                )
         self.on: set[tuple[str, str, int]] = set()  # (alarm, site, head)
         self._past: dict[tuple[str, str, int], int] = {}
 

@@ -67,9 +67,11 @@ class Monitor:
         sdpa: bool = False,
         start: int = 0,
     ) -> None:
-        if every < 1:
+        if not isinstance(model, nn.Module):
+            raise ArgumentError(f"a Monitor watches a torch module, and got {type(model).__name__}")
+        if not isinstance(every, int) or every < 1:
             raise ArgumentError(
-                f"every={every}: give the number of steps from one record to the next, at least 1"
+                f"every={every!r}: give the number of steps from one record to the next, at least 1"
             )
         self.model, self.every, self.count = model, every, start
         self.records: list[dict[str, Any]] = []

@@ -73,5 +73,5 @@ def figures(sums: Tensor, largest: Tensor) -> dict[str, Any]:
 
 def finite(value: Any) -> float | None:
     """A number as JSON has it, six digits long; None where it is not finite."""
-    value = float(value)
+    value = float(value.detach() if isinstance(value, Tensor) else value)
     return float(f"{value:.6g}") if math.isfinite(value) else None
