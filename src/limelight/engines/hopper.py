@@ -107,7 +107,7 @@ def _plan(call: Call, health: bool) -> Run:
 
 def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | None = None) -> Run:
     """How calls of this layout are run: the Gluon kernel, and with care what that one flagged."""
-    from limelight.engines.gpu import hopper_forward, kept, launch, portable
+    from limelight.engines.gpu import blocks, hopper_forward, kept, launch, portable
     from limelight.engines.gpu.masks import broadcast_strides, mask_arguments
 
     device = call.query.device
@@ -144,7 +144,7 @@ def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | Non
     )  # fmt: skip
     bias_strides = (0, 0, 0, 0) if call.bias is None else broadcast_strides(call.bias, 4)
     ending = None if mode else _mask_arguments(call, mask, rows, keys)
-    grid = (min(total, portable.chip(device).processors), 1, 1)
+    grid = (min(total, blocks.chip(device).processors), 1, 1)
     kernel = launch.Launch(
         hopper_forward.forward_kernel, (config,), num_warps=4, maxnreg=tile.registers,
         launch_pdl=True,
@@ -240,12 +240,12 @@ def backward(call: Call, state: State, grad_output: Any) -> Gradients:
 
 
 def _backward(call: Call, state: State, grad_output: Any) -> Gradients:
-    from limelight.engines.gpu import kept, portable
+    from limelight.engines.gpu import gradients, kept
 
     empty = not (call.keys and call.batch and call.query_heads and call.queries)
     causal = None if empty else fused_backward(call)
     if causal is None:
-        return portable.backward(call, state, grad_output)
+        return gradients.backward(call, state, grad_output)
     import torch
 
     key, value = call.key, call.value
@@ -264,5 +264,5 @@ def _backward(call: Call, state: State, grad_output: Any) -> Gradients:
         grad_key = grad_key.view(shape).sum(2)
         grad_value = grad_value.view(shape).sum(2)
     if causal:
-        portable.query_again(call, state, grad_output, grad_query)
+        gradients.query_again(call, state, grad_output, grad_query)
     return Gradients(query=grad_query, key=grad_key, value=grad_value)

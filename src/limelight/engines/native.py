@@ -74,19 +74,31 @@ def forward(call: Call, *, health: bool) -> State:
     return State(output, stats[0], stats[1], stats[2]) if health else State(output, stats)
 
 
-def quick(query: Any, key: Any, value: Any, health: bool) -> tuple[Any, Any]:
-    """Three float32 NumPy arrays in the canonical form and nothing else: `forward` without a Call.
+def quick(query: Any, key: Any, value: Any, health: bool) -> tuple[Any, Any] | None:
+    """`forward` without a Call: three float32 NumPy arrays that fit as they are, and nothing else.
 
-    Returns the output and the statistics: logsumexp, with health also max_logit and entropy. For
-    12 heads of 8 rows the kernel takes 6 µs, and all that is left out here takes as long.
+    Returns the output and the statistics (logsumexp; with health also max_logit and entropy), or
+    None where there is more to do or to say. For 12 heads of 8 rows the kernel takes 6 µs, and all
+    that is left out here would take as long.
     """
+    if not (
+        _native is not None
+        and type(query) is type(key) is type(value) is np.ndarray
+        and query.dtype is key.dtype is value.dtype is _FLOAT32
+        and query.ndim == value.ndim == 4
+    ):
+        return None
     b, h, n, d = query.shape
     output = np.empty((b, h, n, value.shape[3]), _FLOAT32)
     stats = np.empty((3, b, h, n) if health else (b, h, n), _FLOAT32)
-    _native.forward(
-        0, query, key, value, None, None, None, None, 0, None, 0, 1.0 / math.sqrt(d), 0.0,
-        output, stats, health,
-    )  # fmt: skip
+    scale = 1.0 / math.sqrt(d) if d else 0.0
+    try:
+        _native.forward(
+            0, query, key, value, None, None, None, None, 0, None, 0, scale, 0.0, output, stats,
+            health,
+        )  # fmt: skip
+    except ValueError:  # the sizes do not fit as they are
+        return None
     return output, stats
 
 

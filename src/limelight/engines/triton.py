@@ -44,10 +44,10 @@ def forward(call: Call, *, health: bool) -> State:
 
 
 def backward(call: Call, state: State, grad_output: Any) -> Gradients:
-    from limelight.engines.gpu import launch, portable
+    from limelight.engines.gpu import gradients, launch
 
     with launch.device_of(call):
-        return portable.backward(call, state, grad_output)
+        return gradients.backward(call, state, grad_output)
 
 
 def pool(
@@ -57,15 +57,15 @@ def pool(
 
     kind "max" or "sum"; each [B, Hq, rows, columns], float32 and int64.
     """
-    from limelight.engines.gpu import launch, portable
+    from limelight.engines.gpu import launch, looking
 
     with launch.device_of(call):
-        return portable.pool(call, logsumexp, row_edges, column_edges, kind)
+        return looking.pool(call, logsumexp, row_edges, column_edges, kind)
 
 
 def received(call: Call, logsumexp: Any) -> Any:
     """What each key receives: column sums of the weights, float32 [B, Hq, Nk]."""
-    from limelight.engines.gpu import launch, portable
+    from limelight.engines.gpu import launch, looking
 
     with launch.device_of(call):
-        return portable.received(call, logsumexp)
+        return looking.received(call, logsumexp)

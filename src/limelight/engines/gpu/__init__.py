@@ -1,1 +1,6 @@
-"""Kernels of the GPU engines, one idea a file; `triton.py` and `hopper.py` launch them."""
+"""What the GPU engines are made of.
+
+Kernels: hopper_forward (Gluon); forward, decode, again, backward, pool, classify (Triton), on the
+common ground of cells. Running them: launch and kept for all; blocks, portable, gradients and
+looking for the Triton ones; masks and plan for what a mask allows; interpreter for a CPU.
+"""

@@ -122,6 +122,10 @@ def plain(tensor: torch.Tensor) -> Any:
     return Array(tensor, *tensor.stride())
 
 
+def inputs(call: Call) -> tuple[Any, Any, Any]:
+    return plain(call.query), plain(call.key), plain(call.value)
+
+
 def where_of(call: Call) -> tuple[Any, bool, int]:
     """The mask as arguments: (Where, whether it has a band, spans a row)."""
     from limelight.engines.gpu.cells import Where

@@ -1,0 +1,60 @@
+"""How the portable kernels look at the weights: pooled pictures, and what each key receives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from limelight.call import Call
+from limelight.engines.gpu import blocks, launch
+
+
+def pool(
+    call: Call, logsumexp: torch.Tensor, row_edges: Any, column_edges: Any, kind: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights pooled over rectangles: (values, allowed cells), each [B, Hq, rows, columns].
+
+    The rectangle (y, x) holds rows row_edges[y] to row_edges[y + 1] and keys column_edges[x] to
+    column_edges[x + 1]; `kind` is "max" or "sum". Values are float32, counts int64.
+    """
+    from limelight.engines.gpu import pool as kernels
+
+    call = blocks.fitted(call)
+    device = call.query.device
+    row_edges = torch.as_tensor(row_edges, dtype=torch.int32, device=device)
+    column_edges = torch.as_tensor(column_edges, dtype=torch.int32, device=device)
+    height, width = max(0, row_edges.numel() - 1), max(0, column_edges.numel() - 1)
+    shape = (call.batch, call.query_heads, height, width)
+    picture = torch.zeros(shape, dtype=torch.float32, device=device)
+    counts = torch.zeros(shape, dtype=torch.int64, device=device)
+    if picture.numel() == 0:
+        return picture, counts
+    tile = blocks.backward(call)
+    where, band, spans = launch.where_of(call)
+    kernels.pool_kernel[(width, height, call.batch * call.query_heads)](
+        launch.plain(call.query), launch.plain(call.key), where, launch.form_of(call), logsumexp,
+        row_edges, column_edges, picture, counts, launch.sizes_of(call), height, width,
+        tile.rows, tile.keys, launch.power_of_two(call.head_size), kind == "max", band, spans,
+        launch.precision_of(call), num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return picture, counts
+
+
+def received(call: Call, logsumexp: torch.Tensor) -> torch.Tensor:
+    """What each key receives, Σ of its weights over all queries: float32 [B, Hq, Nk]."""
+    from limelight.engines.gpu import pool as kernels
+
+    call = blocks.fitted(call)
+    shape = (call.batch, call.query_heads, call.keys)
+    sums = torch.zeros(shape, dtype=torch.float32, device=call.query.device)
+    if sums.numel() == 0 or call.queries == 0:
+        return sums
+    tile = blocks.backward(call)
+    where, band, spans = launch.where_of(call)
+    kernels.received_kernel[(-(-call.keys // tile.keys), call.batch * call.query_heads)](
+        launch.plain(call.query), launch.plain(call.key), where, launch.form_of(call), logsumexp,
+        sums, launch.sizes_of(call), tile.rows, tile.keys, launch.power_of_two(call.head_size),
+        band, spans, launch.precision_of(call), num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return sums
