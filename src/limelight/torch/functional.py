@@ -197,12 +197,15 @@ def _checked(query: Any, key: Any, value: Any, *, mask: Any, **rest: Any) -> Cal
 
 
 def _check_tensors(query: Any, key: Any, value: Any) -> None:
+    """Dense tensors, at least one; where some are none, `prepare` knows what to say."""
+    if not any(isinstance(given, Tensor) for given in (query, key, value)):
+        raise DtypeError(
+            f"query is a {type(query).__name__}: limelight.torch takes tensors. limelight.attention "
+            f"and limelight.inspect take NumPy arrays and lists too"
+        )
     for name, given in (("query", query), ("key", key), ("value", value)):
         if not isinstance(given, Tensor):
-            raise DtypeError(
-                f"{name} is no tensor but a {type(given).__name__}: give all three as tensors "
-                f"here. limelight.attention and limelight.inspect take NumPy arrays and lists too"
-            )
+            continue
         if given.is_nested or given.layout != torch.strided:
             kind = "nested" if given.is_nested else str(given.layout).removeprefix("torch.")
             raise DtypeError(
