@@ -25,6 +25,7 @@ def axe() -> str:
 def ready(page: Any) -> Any:
     page.locator("#apply .board:not(.waiting)").wait_for()
     page.locator("#map").get_by_text("Fetching the head").wait_for(state="detached")
+    page.locator("#training .waiting").wait_for(state="detached")
     return page
 
 
