@@ -59,6 +59,25 @@ def test_forward(case: Case) -> None:
 
 
 @inside
+@pytest.mark.parametrize("mask", [None, ll.Causal(), ll.Window(90, 30), ll.Causal(align="top-left")])
+def test_blocks_with_and_without_a_mask(mask: Any) -> None:
+    """Long enough that some blocks are seen whole; what a masked key holds is never mixed in."""
+    from limelight.engines import triton
+    from tests.gpu.judge import judge_state
+
+    case = Case("many-blocks", batch=(1,), heads=1, nq=211, nk=331, d=8, dv=8, mask=mask)
+    call, exact = _pair(case)
+    with np.errstate(all="ignore"):
+        state = triton.forward(call, health=True)
+        judge_state(state, call, exact, "float32", health=True)
+        call.value[0, 0, 150] = float("inf")
+        spoilt = triton.forward(call, health=True).output[0, 0]
+    sees = reference.steps(exact).allowed[0, 0, :, 150]
+    assert not spoilt[sees].isfinite().any()
+    assert (spoilt[~sees] - state.output[0, 0][~sees]).abs().sum() < 1e-4
+
+
+@inside
 def test_half() -> None:
     from limelight.engines import triton
     from tests.gpu.judge import judge_state

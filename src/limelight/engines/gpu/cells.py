@@ -148,6 +148,7 @@ def reach(where, b, heads, rows, exists, first, last, nk, BAND: tl.constexpr, SP
 def logits(form, dots, b, heads, rows, cols, ok):
     """Dot products to logits, -inf where not allowed; also the slope of the softcap (1 without).
 
+    `ok` is None where everything is allowed, and there is then no bias.
     The slope is d(capped)/d(scaled) = 1 - tanh², which the backward pass needs.
     """
     s = dots * form.scale
@@ -159,7 +160,9 @@ def logits(form, dots, b, heads, rows, cols, ok):
     if form.bias is not None:
         at = places(form.bias_sb, form.bias_sh, form.bias_sq, form.bias_sk, b, heads, rows, cols)
         s = s + tl.load(form.bias + at, mask=ok, other=0.0).to(s.dtype)
-    return tl.where(ok, s, NOTHING), slope
+    if ok is not None:
+        s = tl.where(ok, s, NOTHING)
+    return s, slope
 
 
 @triton.jit

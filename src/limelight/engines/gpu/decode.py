@@ -41,7 +41,7 @@ def decode_kernel(
     low = tl.maximum(low, part * keys_a_part)
     high = tl.minimum(high, part * keys_a_part + keys_a_part)
     acc, m, l, e = attend(
-        q, k, v, where, form, sizes, b, hk, heads, rows, exists, low, high,
+        q, k, v, where, form, sizes, b, hk, heads, rows, exists, 0, sizes.nq - 1, low, high,
         BM, BN, D, DV, HEALTH, BAND, SPANS, EXACT,
     )  # fmt: skip
     sink = 0.0

@@ -7,7 +7,7 @@
 """
 
 # mypy: ignore-errors
-# ruff: noqa: E741, RUF059, SIM102 (kernel code: l is Σp, results are unpacked whole)
+# ruff: noqa: E741, RUF059 (kernel code: l is Σp, results are unpacked whole)
 from typing import Any, NamedTuple
 
 import triton
@@ -18,12 +18,10 @@ from limelight.engines.gpu.cells import (
     LOG2E,
     NOTHING,
     allowed,
-    clean,
     finite,
     load_rows,
     logits,
     reach,
-    seen,
     store_rows,
 )
 
@@ -50,48 +48,111 @@ class Rows(NamedTuple):
 
 @triton.jit
 def attend(
-    q, k, v, where, form, sizes, b, hk, heads, rows, exists, key_low, key_high,
+    q, k, v, where, form, sizes, b, hk, heads, rows, exists, first, last, key_low, key_high,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     HEALTH: tl.constexpr, BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """Rows against the keys [key_low, key_high): unnormalised output, maximum, Σp and Σp·y.
 
-    With y = s - m in nats: p = e^y. When m moves by delta, l and the output shrink by
-    a = e^delta and e becomes a·(e + delta·l).
+    Blocks of keys that all rows from `first` to `last` see whole come first, without a mask.
     """
-    PARTLY: tl.constexpr = BAND or SPANS > 0 or where.dense is not None or form.bias is not None
     queries = load_rows(q, b, heads, rows, exists, sizes.d, D)  # [BM, D]
     m = tl.full([BM], NOTHING, tl.float32)
     l = tl.zeros([BM], tl.float32)
     e = tl.zeros([BM], tl.float32)
     acc = tl.zeros([BM, DV], tl.float32)
-    for start in range(key_low // BN * BN, key_high, BN):
-        cols = start + tl.arange(0, BN)
+    begin = key_low // BN * BN
+    end = tl.maximum(tl.cdiv(key_high, BN) * BN, begin)
+    full_begin = begin
+    full_end = begin
+    if SPANS == 0 and where.dense is None and form.bias is None:
+        full_low = key_low
+        full_high = key_high
+        if BAND:
+            full_low = tl.maximum(full_low, last + where.low)
+            full_high = tl.minimum(full_high, first + where.high + 1)
+        full_begin = tl.minimum(tl.cdiv(tl.maximum(full_low, 0), BN) * BN, end)
+        full_end = tl.maximum(tl.maximum(full_high, 0) // BN * BN, full_begin)
+        for start in range(full_begin, full_end, BN):
+            acc, m, l, e = mix(
+                k, v, where, form, sizes, b, hk, heads, rows, exists, queries, start, key_low,
+                key_high, acc, m, l, e, BN, D, DV, HEALTH, BAND, SPANS, EXACT, False,
+            )  # fmt: skip
+    before = (full_begin - begin) // BN
+    for i in range(before + (end - full_end) // BN):
+        start = tl.where(i < before, begin + i * BN, full_end + (i - before) * BN)
+        acc, m, l, e = mix(
+            k, v, where, form, sizes, b, hk, heads, rows, exists, queries, start, key_low,
+            key_high, acc, m, l, e, BN, D, DV, HEALTH, BAND, SPANS, EXACT, True,
+        )  # fmt: skip
+    return acc, m, l, e
+
+
+@triton.jit
+def mix(
+    k, v, where, form, sizes, b, hk, heads, rows, exists, queries, start, key_low, key_high,
+    acc, m, l, e, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
+    HEALTH: tl.constexpr, BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr,
+    MASKED: tl.constexpr,
+):  # fmt: skip
+    """One block of keys into the state.
+
+    With y = s - m in nats: p = e^y. When m moves by delta, l and the output shrink by
+    a = e^delta and e becomes a·(e + delta·l).
+    """
+    HIDES: tl.constexpr = BAND or SPANS > 0 or where.dense is not None or form.bias is not None
+    cols = start + tl.arange(0, BN)
+    there = cols >= 0
+    ok = None
+    if MASKED:
         there = (cols < key_high) & (cols >= key_low)
-        keys = load_rows(k, b, hk, cols, there, sizes.d, D)
         inside = exists[:, None] & there[None, :]
         ok = allowed(where, b, heads, rows, cols, inside, BAND, SPANS)
-        dots = tl.dot(queries, tl.trans(keys), input_precision=EXACT)
-        s, slope = logits(form, dots, b, heads, rows, cols, ok)  # [BM, BN]
-        new = tl.maximum(m, tl.max(s, 1))
-        base = tl.where(new == NOTHING, 0.0, new)
-        delta = tl.where(l > 0.0, m - base, 0.0)
-        alpha = tl.exp2(delta * LOG2E)
-        y = s - base[:, None]
-        p = tl.exp2(y * LOG2E)
-        if HEALTH:
-            e = alpha * (e + delta * l) + tl.sum(tl.where(p == 0.0, 0.0, p * y), 1)
-        l = l * alpha + tl.sum(p, 1)
-        m = new
-        acc = acc * alpha[:, None]
-        values = load_rows(v, b, hk, cols, there, sizes.dv, DV)
-        if PARTLY:
-            # Only where a masked key has an infinity or NaN for a value does this cost anything.
-            if tl.min(finite(values).to(tl.int32)) == 0:
-                acc += seen(s > NOTHING, values)
-                values = clean(values)
+    keys = load_rows(k, b, hk, cols, there, sizes.d, D)
+    dots = tl.dot(queries, tl.trans(keys), input_precision=EXACT)
+    s, slope = logits(form, dots, b, heads, rows, cols, ok)  # [BM, BN]
+    new = tl.maximum(m, tl.max(s, 1))
+    base = tl.where(new == NOTHING, 0.0, new)
+    delta = tl.where(l > 0.0, m - base, 0.0)
+    alpha = tl.exp2(delta * LOG2E)
+    y = s - base[:, None]
+    p = tl.exp2(y * LOG2E)
+    if HEALTH:
+        e = alpha * (e + delta * l) + tl.sum(tl.where(p == 0.0, 0.0, p * y), 1)
+    l = l * alpha + tl.sum(p, 1)
+    acc = acc * alpha[:, None]
+    values = load_rows(v, b, hk, cols, there, sizes.dv, DV)
+    careful = False
+    if MASKED and HIDES:
+        careful = tl.min(finite(values).to(tl.int32)) == 0
+    if careful:
+        acc = mix_one_by_one(v, sizes, b, hk, start, key_high, p, s, acc, BN, DV)
+    else:
         acc += tl.dot(p.to(values.dtype), values, input_precision=EXACT)
-    return acc, m, l, e
+    return acc, new, l, e
+
+
+@triton.jit
+def mix_one_by_one(
+    v, sizes, b, hk, start, key_high, p, s, acc, BN: tl.constexpr, DV: tl.constexpr
+):
+    """A block's Σ p·v, key by key and only into the rows that see the key.
+
+    A product with a weight of 0 would carry an infinity or NaN of a masked value into rows that do
+    not see it. Blocks that hold one are rare enough to be slow.
+    """
+    columns = tl.arange(0, BN)
+    width = tl.arange(0, DV)
+    first = v.ptr + tl.cast(b, tl.int64) * v.sb + tl.cast(hk, tl.int64) * v.sh
+    for j in range(BN):
+        here = (columns == j)[None, :]
+        weight = tl.sum(tl.where(here, p, 0.0), 1)
+        sees = tl.max((here & (s > NOTHING)).to(tl.int32), 1) > 0
+        at = tl.cast(start + j, tl.int64) * v.sn + width.to(tl.int64) * v.sd
+        inside = (width < sizes.dv) & (start + j < key_high)
+        value = tl.load(first + at, mask=inside, other=0.0).to(tl.float32)
+        acc += tl.where(sees[:, None], weight[:, None] * value[None, :], 0.0)
+    return acc
 
 
 @triton.jit
@@ -140,8 +201,8 @@ def tile_of_head(
     last = tl.minimum(first + BM, sizes.nq) - 1
     low, high = reach(where, b, head, rows, exists, first, last, sizes.nk, BAND, SPANS)
     acc, m, l, e = attend(
-        q, k, v, where, form, sizes, b, head // sizes.group, head, rows, exists, low, high,
-        BM, BN, D, DV, HEALTH, BAND, SPANS, EXACT,
+        q, k, v, where, form, sizes, b, head // sizes.group, head, rows, exists, first, last,
+        low, high, BM, BN, D, DV, HEALTH, BAND, SPANS, EXACT,
     )  # fmt: skip
     sink = 0.0
     if SINKS:

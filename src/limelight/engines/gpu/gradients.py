@@ -52,7 +52,8 @@ def _query(
         kernels.query_kernel,
         (-(-call.queries // tile.rows), call.batch * call.query_heads, 1),
         (*launch.inputs(call), launch.plain(state.output), launch.plain(grad_output),
-         state.logsumexp, delta, where, launch.form_of(call), launch.plain(grad_query), launch.sizes_of(call)),
+         state.logsumexp, delta, where, launch.form_of(call), launch.plain(grad_query),
+         launch.sizes_of(call)),
         (tile.rows, tile.keys, *blocks.widths(call), band, spans, launch.precision_of(call), again),
         num_warps=tile.warps, num_stages=1 if again else tile.stages,
     )  # fmt: skip
