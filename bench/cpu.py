@@ -1,7 +1,8 @@
 """The native engine against torch on this machine: make bench, or python bench/cpu.py [--quick].
 
 Each line alternates the two in one process and gives medians; the ratio is the median of the
-ratios of neighbouring runs, so that a busy machine slows both alike. "Here" is output AND health;
+ratios of neighbouring runs, so that a busy machine slows both alike. "Here" is limelight.inspect as
+a user calls it, output AND health, on NumPy arrays (tensors for bfloat16 and for gradients);
 torch's scaled_dot_product_attention gives the output alone. The eager formula is the one that
 yields the same health. The limits are measured too: a large matrix product, and reading memory.
 """
@@ -26,12 +27,11 @@ import torch
 import torch.nn.functional as F
 
 import limelight as ll
-from limelight.call import prepare
 from limelight.engines import native
 
 HERE = Path(__file__).parent / "results"
 Run = Callable[[], Any]
-Work = tuple[str, Run, Run, float, str]  # name, ours, torch's, work, its unit
+Work = tuple[Run, Run, float, str]  # ours, torch's, work, its unit
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Line:
     ours: float
     theirs: float
     ratio: float
-    must: float | None
+    must: float
     rate: str
 
 
@@ -71,53 +71,43 @@ def tensors(shape: tuple[int, ...], keys: int, key_heads: int, dtype: str) -> li
     return [torch.randn(s).to(getattr(torch, dtype)) for s in (shape, other, other)]
 
 
-def _with_health(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
-    return native.forward(prepare(q, k, v, mask=mask), health=True)
+def inspecting(*given: Any, causal: bool = False) -> Run:
+    """limelight.inspect of these tensors: as NumPy arrays where NumPy knows the dtype."""
+    arrays = [x.numpy() if x.dtype == torch.float32 else x for x in given]
+    return partial(ll.inspect, *arrays, **({"mask": ll.Causal()} if causal else {}))
 
 
-def forward(name: str, heads: int, n: int, d: int, dtype: str, causal: bool) -> Work:
+def forward(heads: int, n: int, d: int, dtype: str, causal: bool) -> Work:
     q, k, v = tensors((1, heads, n, d), n, heads, dtype)
-    mask = ll.Causal() if causal else None
-    flops = 4 * heads * n * n * d * (0.5 if causal else 1)
-    ours = partial(_with_health, q, k, v, mask)
     theirs = partial(F.scaled_dot_product_attention, q, k, v, is_causal=causal)
-    return name, ours, theirs, flops, "GFLOP/s"
+    flops = 4 * heads * n * n * d * (0.5 if causal else 1)
+    return inspecting(q, k, v, causal=causal), theirs, flops, "GFLOP/s"
 
 
-def decode(name: str, heads: int, keys: int, dtype: str) -> Work:
+def decode(heads: int, keys: int, dtype: str) -> Work:
     q, k, v = tensors((1, heads, 1, 128), keys, heads, dtype)
-    ours, theirs = partial(_with_health, q, k, v), partial(F.scaled_dot_product_attention, q, k, v)
-    return name, ours, theirs, k.nbytes + v.nbytes, "GB/s"
+    theirs = partial(F.scaled_dot_product_attention, q, k, v)
+    return inspecting(q, k, v), theirs, k.nbytes + v.nbytes, "GB/s"
 
 
-def tiny(name: str) -> Work:
-    q, k, v = tensors((1, 12, 8, 64), 8, 12, "float32")
-    arrays = [x.numpy() for x in (q, k, v)]
-    return (name, lambda: ll.attention(*arrays), lambda: F.scaled_dot_product_attention(q, k, v),
-            4 * 12 * 8 * 8 * 64, "GFLOP/s")  # fmt: skip
-
-
-def training(name: str, heads: int, n: int, d: int, causal: bool) -> Work:
-    q, k, v = tensors((1, heads, n, d), n, heads, "float32")
-    grad = torch.randn_like(q)
-    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+def training(heads: int, n: int, d: int, causal: bool) -> Work:
+    leaves = [x.requires_grad_() for x in tensors((1, heads, n, d), n, heads, "float32")]
+    grad = torch.randn(leaves[0].shape)
     mask = ll.Causal() if causal else None
 
     def ours() -> None:
-        call = prepare(q, k, v, mask=mask)
-        native.backward(call, native.forward(call, health=True), grad)
+        torch.autograd.grad(ll.inspect(*leaves, mask=mask).output, leaves, grad)
 
     def theirs() -> None:
         out = F.scaled_dot_product_attention(*leaves, is_causal=causal)
         torch.autograd.grad(out, leaves, grad)
 
     flops = 14 * heads * n * n * d * (0.5 if causal else 1)
-    return name, ours, theirs, flops, "GFLOP/s"
+    return ours, theirs, flops, "GFLOP/s"
 
 
-def eager(name: str, heads: int, n: int, d: int, causal: bool) -> Work:
+def eager(heads: int, n: int, d: int, causal: bool) -> Work:
     q, k, v = tensors((1, heads, n, d), n, heads, "float32")
-    mask = ll.Causal() if causal else None
     hidden = torch.ones(n, n, dtype=torch.bool).triu(1) if causal else None
 
     def theirs() -> Any:
@@ -130,21 +120,15 @@ def eager(name: str, heads: int, n: int, d: int, causal: bool) -> Work:
         return w @ v, lse, s.amax(-1), entropy
 
     flops = 4 * heads * n * n * d * (0.5 if causal else 1)
-    return (
-        name,
-        lambda: native.forward(prepare(q, k, v, mask=mask), health=True),
-        theirs,
-        flops,
-        "GFLOP/s",
-    )
+    return inspecting(q, k, v, causal=causal), theirs, flops, "GFLOP/s"
 
 
-def table() -> list[tuple[Callable[[], Work], float | None]]:
-    """What is measured, and the least that must come out."""
-    lines: list[tuple[Callable[[], Work], float | None]] = []
+def table() -> list[tuple[str, float, Callable[[], Work]]]:
+    """What is measured, the least that must come out, and how to make it."""
+    lines: list[tuple[str, float, Callable[[], Work]]] = []
 
-    def add(make: Callable[..., Work], must: float | None, *arguments: Any) -> None:
-        lines.append((lambda: make(*arguments), must))
+    def add(name: str, must: float, make: Callable[..., Work], *arguments: Any) -> None:
+        lines.append((name, must, partial(make, *arguments)))
 
     sizes = (
         (12, 2048, 64, False),
@@ -155,22 +139,22 @@ def table() -> list[tuple[Callable[[], Work], float | None]]:
     for dtype, musts in (("float32", (1.2, 1.45, 1.2, 1.3)), ("bfloat16", (2.2, 2.6, 2.2, 2.4))):
         for (heads, n, d, causal), must in zip(sizes, musts, strict=True):
             name = f"{dtype}, {heads} heads, n {n}, d {d}, {_word(causal)}"
-            add(forward, must, name, heads, n, d, dtype, causal)
+            add(name, must, forward, heads, n, d, dtype, causal)
     for d in (96, 256):
-        for causal in (False, True):
+        for causal, must in ((False, 1.2), (True, 1.3)):
             name = f"float32, 8 heads, n 2039, d {d}, {_word(causal)}"
-            add(forward, None, name, 8, 2039, d, "float32", causal)
+            add(name, must, forward, 8, 2039, d, "float32", causal)
     for heads, dtype, must in ((32, "float32", 2.0), (32, "bfloat16", 6.0), (1, "float32", 3.0)):
         name = f"decode, {heads} head{'s' if heads > 1 else ''}, 8192 keys, d 128, {dtype}"
-        add(decode, must, name, heads, 8192, dtype)
-    add(tiny, 1.3, "tiny: 12 heads, n 8, d 64, NumPy in and out")
+        add(name, must, decode, heads, 8192, dtype)
+    add("tiny: 12 heads, n 8, d 64, NumPy in and out", 1.3, forward, 12, 8, 64, "float32", False)
     for make, what, musts in (
         (training, "forward + backward", (1.0, 1.2)),
         (eager, "eager with the same health", (6.0, 10.0)),
     ):
         for causal, must in zip((False, True), musts, strict=True):
             name = f"{what}, float32, n 2048, d 64, {_word(causal)}"
-            add(make, must, name, 12, 2048, 64, causal)
+            add(name, must, make, 12, 2048, 64, causal)
     return lines
 
 
@@ -202,7 +186,7 @@ def lengths(seconds: float) -> list[tuple[int, float, float]]:
     """Time over length: causal float32, 12 heads, d 64."""
     points = []
     for n in (64, 128, 256, 512, 1024, 2048, 4096):
-        _, ours, theirs, _, _ = forward("", 12, n, 64, "float32", True)
+        ours, theirs, _, _ = forward(12, n, 64, "float32", True)
         first, second, _ = alternate(ours, theirs, seconds)
         points.append((n, first, second))
         say(f"  n {n}: {first * 1e3:.2f} ms, torch {second * 1e3:.2f} ms")
@@ -254,20 +238,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help="a fifth of the time")
     parser.add_argument("--json", action="store_true", help="print JSON, write nothing")
-    parser.add_argument("--save", action="store_true", help="write results/cpu.md, .json and .svg")
+    parser.add_argument(
+        "--save", action="store_true", help="write .md, .json and .svg into bench/results"
+    )
     parser.add_argument("--isa", help="force an instruction set, as LIMELIGHT_ISA does")
     parser.add_argument("--only", default="", help="lines whose name has this in it")
     given = parser.parse_args()
     if given.isa:
         native.set_isa(given.isa)
     seconds = 0.6 if given.quick else 3.0
-    chosen = table()
+    load = os.getloadavg()[0]
+    chosen = [line for line in table() if given.only in line[0]]
     lines = []
-    for number, (make, must) in enumerate(chosen, 1):
-        name, ours, theirs, amount, unit = make()
-        if given.only not in name:
-            continue
+    for number, (name, must, make) in enumerate(chosen, 1):
         say(f"[{number}/{len(chosen)}] {name}")
+        ours, theirs, amount, unit = make()
         first, second, ratio = alternate(ours, theirs, seconds)
         lines.append(Line(name, first, second, ratio, must, f"{amount / first / 1e9:.1f} {unit}"))
     say("limits")
@@ -276,32 +261,26 @@ def main() -> None:
     about = {
         "command": " ".join(["python", "bench/cpu.py", *sys.argv[1:]]),
         "machine": f"{platform.machine()}, {os.cpu_count()} processors",
-        "load before": f"{os.getloadavg()[0]:.1f}",
+        "load before": f"{load:.1f}",
         "versions": f"limelight {ll.__version__}, torch {torch.__version__}",
         "threads": native.threads(), "instruction set": native.isa(),
     }  # fmt: skip
+    data = {**about, "limits": machine, "lines": [asdict(x) for x in lines], "lengths": points}
+    text = json.dumps(data, indent=1)
     if given.json:
-        print(
-            json.dumps(
-                {
-                    **about,
-                    "limits": machine,
-                    "lines": [asdict(x) for x in lines],
-                    "lengths": points,
-                },
-                indent=1,
-            )
-        )
+        print(text)
         return
     page = report(about, machine, lines)
     print(page)
     if given.save:
+        best = native.isa() == native.isas()[0]
+        stem = HERE / ("cpu" if best else f"cpu-{native.isa()}")
         HERE.mkdir(exist_ok=True)
-        (HERE / "cpu.md").write_text(page + "\n![time over length](cpu.svg)\n")
+        stem.with_suffix(".json").write_text(text + "\n")
         if points:
-            (HERE / "cpu.svg").write_text(figure(points))
-        data = {**about, "limits": machine, "lines": [asdict(x) for x in lines], "lengths": points}
-        (HERE / "cpu.json").write_text(json.dumps(data, indent=1) + "\n")
+            stem.with_suffix(".svg").write_text(figure(points))
+            page += f"\n![time over length]({stem.name}.svg)\n"
+        stem.with_suffix(".md").write_text(page)
 
 
 def report(about: dict[str, Any], machine: dict[str, float], lines: list[Line]) -> str:
@@ -314,10 +293,11 @@ def report(about: dict[str, Any], machine: dict[str, float], lines: list[Line]) 
         "|---|---|---|---|---|---|",
     ]
     for line in lines:
-        must = "" if line.must is None else f"{line.must:g}×"
-        mark = "" if line.must is None or line.ratio >= line.must else " (missed)"
-        text.append(f"| {line.name} | {line.ours * 1e3:.4g} | {line.rate} | "
-                    f"{line.theirs * 1e3:.4g} | {line.ratio:.2f}×{mark} | {must} |")  # fmt: skip
+        mark = "" if line.ratio >= line.must else " (missed)"
+        text.append(
+            f"| {line.name} | {line.ours * 1e3:.4g} | {line.rate} | {line.theirs * 1e3:.4g} | "
+            f"{line.ratio:.2f}×{mark} | {line.must:g}× |"
+        )
     return "\n".join(text) + "\n"
 
 

@@ -104,7 +104,7 @@ def prepare(
 
     Without a value the call has values of size 0: enough for everything about the weights.
     """
-    if is_canonical(query, key, value):
+    if _plain(query, key, value):
         batch: tuple[int, ...] = (query.shape[0],)
         headless = False
     else:
@@ -124,7 +124,7 @@ def prepare(
     )
 
 
-def is_canonical(query: Any, key: Any, value: Any) -> bool:
+def _plain(query: Any, key: Any, value: Any) -> bool:
     """Whether three arrays are in the canonical form as they came: the quick way in."""
     if not (type(query) is type(key) is type(value)):
         return False

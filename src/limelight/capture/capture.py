@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 from limelight.capture.health import HealthTables
@@ -45,6 +46,8 @@ class Capture:
     def __getitem__(self, which: int | str) -> Site:
         if isinstance(which, str):
             found = [site for site in self.sites if site.name == which]
+        elif not isinstance(which, Integral):
+            raise ArgumentError(f"{which!r} names no site: give a layer's number, or a site's name")
         else:
             layers = sorted({site.layer for site in self.sites})
             number = layers[which] if which < 0 and -which <= len(layers) else which

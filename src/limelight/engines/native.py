@@ -93,10 +93,7 @@ def quick(query: Any, key: Any, value: Any, health: bool) -> tuple[Any, Any] | N
     stats = np.empty((3, b, h, n) if health else (b, h, n), _FLOAT32)
     scale = 1.0 / math.sqrt(d) if d else 0.0
     try:
-        _native.forward(
-            0, query, key, value, None, None, None, None, 0, None, 0, scale, 0.0, output, stats,
-            health,
-        )  # fmt: skip
+        _native.forward_plain(query, key, value, scale, output, stats, health)
     except ValueError:  # the sizes do not fit as they are
         return None
     return output, stats

@@ -8,6 +8,7 @@ caller's own), and what a model may add: softcap (Gemma 2), s_aux (gpt-oss's sin
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import torch
@@ -57,6 +58,13 @@ def attention(
         raise ArgumentError(
             "a paged cache (continuous batching) keeps its keys in pages that limelight does not "
             'read: use attn_implementation="sdpa" for it'
+        )
+    if kwargs.get("output_attentions") and not torch.compiler.is_compiling():
+        warnings.warn(
+            "output_attentions=True gives nothing here: limelight makes no n×n weights. Run the "
+            "model inside `with limelight.hf.capture(model) as cap:`, then "
+            "cap[layer].weights(head=…) gives those of a head",
+            stacklevel=2,
         )
     if is_causal is None:
         is_causal = getattr(module, "is_causal", False)

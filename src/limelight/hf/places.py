@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from limelight.errors import FileError
+from limelight.errors import ArgumentError, FileError
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,11 @@ class Place:
 
 def find(name: str | os.PathLike[str]) -> Place:
     """The place of a model, or a FileError that says what was looked for and what to do."""
+    if not isinstance(name, str | os.PathLike):
+        raise ArgumentError(
+            f"a model is named by a text or a path, and this is a {type(name).__name__}: give a "
+            f"folder, a GGUF file, a name in the Hugging Face cache, or {' or '.join(BUILTIN)}"
+        )
     text = os.fspath(name)
     if text in BUILTIN:
         return _installed(text, BUILTIN[text])

@@ -6,9 +6,10 @@ import ctypes
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -144,11 +145,16 @@ class Recorder:
     def _choose(self, layers: Any) -> set[int] | None:
         if layers is None:
             return None
-        chosen = [layers] if isinstance(layers, int) else list(layers)
+        chosen = list(layers) if isinstance(layers, Iterable) else [layers]
         numbers = sorted(self.layers)
         wanted = set()
         for layer in chosen:
-            at = numbers[layer] if -len(numbers) <= layer < 0 else layer
+            if not isinstance(layer, Integral):
+                raise ArgumentError(
+                    f"layers={layers!r}: give layer numbers, as in layers=[0, -1], or None for all"
+                )
+            number = int(layer)
+            at = numbers[number] if -len(numbers) <= number < 0 else number
             if at not in self.layers:
                 raise ArgumentError(
                     f"layer {layer} does not exist: {type(self.model).__name__} has "

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from limelight import __version__
 from limelight.capture import Capture
 from limelight.errors import ArgumentError
+from limelight.hf.attention import RECORDER
 from limelight.hf.inputs import Inputs, named_patches, patch_grid, picture, place_grid, texts
 from limelight.hf.recorder import Recorder
 from limelight.hf.registration import NAME, register
@@ -88,6 +89,11 @@ def _check(model: Any) -> None:
             f"{type(model).__name__} computes its attention by itself: it does not go through "
             f"Transformers' attention interface, so limelight cannot see it. Models that have "
             f'attn_implementation="sdpa" in Transformers 5 mostly do'
+        )
+    if any(RECORDER in module.__dict__ for module in model.modules()):
+        raise ArgumentError(
+            f"this {type(model).__name__} is being captured already: close that capture before you "
+            f"open another one of the same model"
         )
 
 

@@ -200,7 +200,7 @@ def _check_tensors(query: Any, key: Any, value: Any) -> None:
     """Dense tensors, at least one; where some are none, `prepare` knows what to say."""
     if not any(isinstance(given, Tensor) for given in (query, key, value)):
         raise DtypeError(
-            f"query is a {type(query).__name__}: limelight.torch takes tensors. limelight.attention "
+            f"query is a {type(query).__name__}: here go tensors; limelight.attention "
             f"and limelight.inspect take NumPy arrays and lists too"
         )
     for name, given in (("query", query), ("key", key), ("value", value)):
