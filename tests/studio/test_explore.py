@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import limelight as ll
 from limelight.capture import Capture, Site
 from tests.studio import samples
 from tests.studio.looking import close, figures, percent
@@ -410,3 +411,25 @@ def test_axe_finds_nothing_serious(open_tab: Open, where: str, dark: bool) -> No
     serious = [(one["id"], [node["target"] for node in one["nodes"]], one["nodes"][0].get("failureSummary"))
                for one in found["violations"] if one["impact"] in ("serious", "critical")]  # fmt: skip
     assert serious == []
+
+
+def test_the_shelf_opens_what_comes_along_at_a_head_worth_seeing(open_tab: Open) -> None:
+    """Each card leads to a weight that carries its row, as its words say."""
+    page = open_tab("#/explore")
+    page.get_by_text("First: cat looks at curious").wait_for()
+    links = page.locator("a.card").evaluate_all(
+        "found => found.map(card => card.getAttribute('href'))"
+    )
+    seen = set()
+    for link in links:
+        name = link.removeprefix("#/explore/").partition("?")[0]
+        if "?" not in link:
+            assert name in ("sample", "long", "deeper%3Avision")
+            continue
+        seen.add(name)
+        site, head = map(int, re.search(r"head=(\d+)\.(\d+)", link).groups())  # type: ignore[union-attr]
+        row, column = map(int, re.search(r"cell=(\d+)\.(\d+)", link).groups())  # type: ignore[union-attr]
+        assert ll.captures()[name].sites[site].cell(row, column, head=head).weight > 0.4, link
+    assert seen == {capture.name for capture in ll.captures()}
+    page.get_by_role("link", name=re.compile("SmolLM2-135M on a sentence")).click()
+    page.get_by_text("layer 11, head 1, query 2, key 1").wait_for()
