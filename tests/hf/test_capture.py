@@ -212,6 +212,8 @@ def test_an_additive_mask_of_ones_own() -> None:
     [
         ({"layers": [7]}, "layer 7 does not exist: LlamaForCausalLM has 2 layers, numbered from 0"),
         ({"layers": []}, "no layer was asked for"),
+        ({"layers": "first"}, "layers='first': give layer numbers"),
+        ({"layers": 1.5}, r"layers=1\.5: give layer numbers"),
         ({"dtype": "int8"}, "a capture keeps float16"),
     ],
 )
@@ -235,6 +237,22 @@ def test_a_model_without_the_interface() -> None:
         hf.capture(torch.nn.Linear(2, 2)),
     ):
         pass
+
+
+def test_one_capture_of_a_model_at_a_time() -> None:
+    model, given = systems.build("llama"), systems.inputs("llama")
+    with hf.capture(model) as cap:
+        with pytest.raises(ValueError, match="this LlamaForCausalLM is being captured already"), hf.capture(model):
+            pass
+        model(**given)
+    assert len(cap) == 2  # the first goes on
+
+
+def test_asking_for_weights_says_where_they_are() -> None:
+    model = systems.build("llama")
+    model.set_attn_implementation("limelight")
+    with pytest.warns(UserWarning, match="output_attentions=True gives nothing here: .*hf.capture"):
+        model(**systems.inputs("llama"), output_attentions=True)
 
 
 def test_nothing_run_is_an_error() -> None:

@@ -177,3 +177,14 @@ def test_a_gguf_can_be_saved_and_cast(smollm2: Any, tmp_path: Path) -> None:
     assert model.dtype == torch.float32
     assert not getattr(model, "is_quantized", False)
     assert "quantization_config" not in model.config.to_dict()
+
+
+def test_what_a_model_cannot_be_asked(minilm: Any) -> None:
+    for wrong, message in (
+        (lambda: hf.load(None), "named by a text or a path, and this is a NoneType"),  # type: ignore[arg-type]
+        (lambda: minilm.capture(["one", "two"]), "the text is a list: give one string"),
+        (lambda: minilm.capture("one", tokens=-1), "tokens=-1: give the number of tokens to keep"),
+        (lambda: minilm.capture("one", generate=-1), "generate=-1: give the number"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            wrong()
