@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the C++ engine with AddressSanitizer and UndefinedBehaviorSanitizer, and runs its edge cases.
+# Builds the C++ engine with AddressSanitizer and UndefinedBehaviorSanitizer, and runs its edge cases
+# on the instruction sets named, or on all that this machine has.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 python=$(realpath --no-symlinks "$(command -v "${PYTHON:-python3}")")
@@ -13,4 +14,4 @@ cmake --build "$build" --parallel
 export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
 export PYTHONPATH="$root/src:$root"
 preload=$(${CXX:-c++} -print-file-name=libasan.so)
-LD_PRELOAD="$preload" "$python" "$root/tests/engines/edges.py" "$build"/_native*.so
+LD_PRELOAD="$preload" "$python" "$root/tests/engines/edges.py" "$build"/_native*.so "$@"
