@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.studio import samples
 from tests.studio.conftest import Running, Watcher
 
@@ -71,3 +73,17 @@ def test_it_grows_while_one_looks(
     page.get_by_text("ended: closed").wait_for()
     context.close()
     assert watcher.problems == []
+
+
+@pytest.mark.parametrize("width", [1440, 360])
+def test_without_a_run_it_says_how_to_get_one(
+    browser: Any, start_studio: Callable[..., Running], width: int
+) -> None:
+    running = start_studio()
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    page = context.new_page()
+    page.goto(f"{running.origin}/?token={running.token}#/watch")
+    page.get_by_text("limelight studio --folder runs").wait_for()
+    assert "monitor.step(loss=loss.item())" in page.locator("pre").first.inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    context.close()
