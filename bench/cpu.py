@@ -258,8 +258,9 @@ def main() -> None:
     say("limits")
     machine = limits()
     points = [] if given.only else (say("time over length"), lengths(seconds / 4))[1]
+    forced = [f"LIMELIGHT_ISA={isa}"] if (isa := os.environ.get("LIMELIGHT_ISA")) else []
     about = {
-        "command": " ".join(["python", "bench/cpu.py", *sys.argv[1:]]),
+        "command": " ".join([*forced, "python", "bench/cpu.py", *sys.argv[1:]]),
         "machine": f"{platform.machine()}, {os.cpu_count()} processors",
         "load before": f"{load:.1f}",
         "versions": f"limelight {ll.__version__}, torch {torch.__version__}",
