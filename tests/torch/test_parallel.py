@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 import limelight as ll
 import limelight.torch
 from limelight.capture import Capture, Site
-from limelight.errors import ArgumentError, LimelightError
+from limelight.errors import ArgumentError, LimelightError, ShapeError
 from limelight.torch import (
     ContextParallel,
     Monitor,
@@ -39,7 +39,7 @@ from limelight.torch import (
 from limelight.torch.parallel import exchange
 from limelight.torch.parallel.scaling import Job, gather_traffic, ring_traffic
 from limelight.torch.parallel.sharding import LAYOUTS, Layout
-from tests.torch.ranks import Pool, on
+from tests.torch.ranks import Pool, good, on
 from tests.torch.sharded import CASES, Case, many, one_device
 
 
@@ -145,7 +145,7 @@ def count_collectives(group: Any, length: int) -> dict[str, Any]:
 def test_collectives_and_bytes_are_those_of_the_formulas(length: int, ranks: int) -> None:
     row = 2 * 2 * (8 + 8) * 4  # batch × key heads × sizes × bytes of float32
     forward, backward = gather_traffic(Layout(ranks).sizes(length), row, row)
-    notes = (ranks - 1) * 13 * 8  # the 13 integers in which the ranks compare shapes
+    notes = (ranks - 1) * 19 * 8  # the 19 integers in which the ranks compare shapes and options
     for found in on(ranks, count_collectives, length):
         assert found == {"notes": notes, "forward": forward, "backward": backward}
     if length == 48:  # equal shards: the formulas as the docs print them
@@ -223,7 +223,8 @@ def test_no_rank_holds_all_keys_unless_it_gathers() -> None:
         assert found["forward"] < whole
     for found in on(4, peak_memory, "gather"):
         assert whole <= found["forward"] <= job.memory("gather")[0] + slack
-        assert found["backward"] <= job.memory("gather")[1] + 2 * slack
+        # Gloo's own thread may hold what was gathered for a moment longer.
+        assert found["backward"] <= job.memory("gather")[1] + whole + 2 * slack
 
 
 def wrong_shards(group: Any, what: str) -> str:
@@ -240,8 +241,17 @@ def wrong_shards(group: Any, what: str) -> str:
         query = query[0]
     if what == "layout" and rank == 1:
         cp = ContextParallel(group, layout="contiguous")
+    if what == "exchange" and rank == 1:
+        cp = ContextParallel(group, exchange="ring")
+    options: dict[str, Any] = {}
+    if what == "bias" and rank == 1:
+        options["bias"] = torch.zeros(12, 12)
+    if what == "mask":
+        options["mask"] = ll.Causal() if rank == 1 else ll.Window(2, 0)
+    if what == "option" and rank == 1:
+        options["softcap"] = -1.0
     try:
-        cp.attention(query, key, key)
+        cp.attention(query, key, key, **options)
     except LimelightError as error:
         return f"{type(error).__name__}: {error}"
     return "no error"
@@ -252,15 +262,52 @@ def wrong_shards(group: Any, what: str) -> str:
     ("heads", "ShapeError: the shards do not fit together: rank 0 has query \\(1, 2, 4, 8\\).*rank 1 has query \\(1, 4, 4, 8\\)"),
     ("dtype", "ShapeError: the shards do not fit together: .*float32.*float64"),
     ("layout", "ShapeError: the shards do not fit together: .*zigzag.*contiguous"),
+    ("exchange", "ShapeError: the shards do not fit together: .*exchange auto.*exchange ring"),
+    ("bias", "ShapeError: the shards do not fit together: .*no bias.*a bias \\(12, 12\\)"),
+    ("mask", "ArgumentError: rank 0 and rank 1 were given different options.*this one has mask=(Window|Causal)"),
     ("own", "RankError: rank 1 could not start"),
+    ("option", "RankError: rank 1 could not start"),
 ])  # fmt: skip
 def test_shards_that_do_not_fit_are_one_error_on_every_rank(what: str, message: str) -> None:
     answers = on(3, wrong_shards, what)
     for rank, answer in enumerate(answers):
         if what == "own" and rank == 1:
             assert answer.startswith("ShapeError: query has shape (2, 4, 8): context_parallel takes four axes")
+        elif what == "option" and rank == 1:
+            assert answer.startswith("ArgumentError: softcap=-1.0: it bounds the logits")
         else:
             assert re.match(message, answer), answer
+
+
+def wrong_parts(group: Any) -> None:
+    rank, outside = dist.get_rank(group), dist.new_group([0])
+    with pytest.raises(ShapeError, match=r"parts do not fit together: this one has positions of shape \((3|4|5),\)"):
+        unshard(torch.ones(2, 3 + rank), 0, group=group)
+    with pytest.raises(ShapeError, match="the ranks hold 2, 5, 8 positions, but a zigzag layout of 15"):
+        unshard(torch.ones(2 + 3 * rank), 0, group=group)
+    site = Site("a", 0, *np.ones((2, 1, 1, 4, 8), np.float32))
+    with pytest.raises(ArgumentError, match=r"rank 0 has 1 \(a\), and rank 1 has 2 \(a, a\)"):
+        gather_capture(Capture((site,) * (1 + rank)), group=group)
+    if rank:
+        with pytest.raises(ArgumentError, match=f"rank {rank} is not one of this group's"):
+            shard(torch.ones(3), 0, group=outside)
+    for mistake, message in (
+        (lambda: shard(np.ones(3), 0, group=group), "only torch tensors are cut over ranks"),  # type: ignore[arg-type]
+        (lambda: shard(torch.ones(3), 1, group=group), "dim=1: a tensor of shape"),
+        (lambda: positions(-1, group=group), "length=-1: give the whole sequence's"),
+        (lambda: shard(torch.ones(3), 0, group="world"), "group='world': give a process group"),
+        (lambda: shard(torch.ones(3), 0, mesh="world"), "mesh='world': give one dimension"),
+    ):
+        with pytest.raises(LimelightError, match=message):
+            mistake()
+
+
+def test_parts_that_do_not_fit_are_told_on_every_rank() -> None:
+    pool = Pool(3)
+    try:
+        good(pool.run(wrong_parts))
+    finally:
+        pool.close()
 
 
 def fail_in_the_middle(group: Any, how: str) -> str:

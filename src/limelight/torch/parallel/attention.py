@@ -18,18 +18,16 @@ from torch import Tensor
 
 from limelight.allowed import Allowed
 from limelight.attention import Inspection
-from limelight.call import Call, prepare
-from limelight.errors import ArgumentError, DtypeError, LimelightError, ShapeError
+from limelight.errors import ArgumentError, DtypeError
 from limelight.health import Health
 from limelight.masks import as_mask
 from limelight.torch import operators
-from limelight.torch.parallel import exchange, ring
-from limelight.torch.parallel.exchange import RankError, Ring
-from limelight.torch.parallel.sharding import LAYOUTS, Layout, check_sizes, resolve
+from limelight.torch.parallel import ring
+from limelight.torch.parallel.agreement import EXCHANGES, Asked, agree
+from limelight.torch.parallel.exchange import Ring
+from limelight.torch.parallel.sharding import LAYOUTS, Layout, resolve
 
-EXCHANGES = ("auto", "ring", "gather")
 GATHER_BELOW = 1 << 25  # bytes of all keys and values: small enough to hold, and one message each
-DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 @torch.compiler.disable
@@ -116,15 +114,17 @@ class ContextParallel:
                     f"as torch.from_numpy makes of arrays"
                 )
         layout = Layout(place.ranks, self.layout)
-        nq, nk = _agree(place, layout, query, key, value)
-        call = prepare(query, key, value, scale=scale, softcap=softcap, sinks=sinks)
+        asked = Asked(query, key, value, mask, bias, scale, softcap, sinks, self.engine,
+                      self.exchange)  # fmt: skip
+        call, nq, nk = agree(place, layout, asked)
         allowed = Allowed(nq, nk)
         if mask is not None:
             allowed = as_mask(mask).allowed(nq, nk).flatten((call.batch,), call.query_heads)
             if allowed.dense is not None:
                 dense = torch.as_tensor(allowed.dense, device=query.device)
                 allowed = replace(allowed, dense=dense)
-        bias = None if bias is None else _check_bias(bias, call, nk)
+        if bias is not None:
+            bias = bias.reshape((1,) * (4 - bias.ndim) + tuple(bias.shape))
         gathered = nk * call.key_heads * call.batch * (call.head_size + call.value_size)
         gathers = self.exchange == "gather" or (
             self.exchange == "auto" and gathered * query.element_size() <= GATHER_BELOW
@@ -132,76 +132,3 @@ class ContextParallel:
         work = ring.Work(place, layout, allowed, call.scale, call.softcap, self.engine, health,
                          gathers, site)  # fmt: skip
         return work, (call.query, call.key, call.value, bias, call.sinks)
-
-
-def _agree(
-    place: Ring, layout: Layout, query: Tensor, key: Tensor, value: Tensor
-) -> tuple[int, int]:
-    """All ranks compare notes, so that all of them raise the same error; returns the lengths."""
-    wrong = _wrong(query, key, value)
-    facts = [-1] * 13
-    if wrong is None:
-        facts = [*query.shape, *key.shape, value.shape[1], value.shape[2], value.shape[3],
-                 DTYPES.index(query.dtype), LAYOUTS.index(layout.name)]  # fmt: skip
-    mine = torch.tensor(facts, device=query.device)
-    table = exchange.gather(place, mine, [len(facts)] * place.ranks, "compare shapes")
-    if wrong is not None:
-        raise wrong
-    rows = [row.tolist() for row in table]
-    refused = [str(rank) for rank, row in enumerate(rows) if row[0] < 0]
-    if refused:
-        raise RankError(f"rank {', '.join(refused)} could not start: its own error says why")
-    lengths = (2, 6, 9)
-    for rank, row in enumerate(rows):
-        if [x for i, x in enumerate(row) if i not in lengths] != [
-            x for i, x in enumerate(rows[0]) if i not in lengths
-        ]:
-            raise ShapeError(
-                f"the shards do not fit together: rank 0 has {_describe(rows[0])}, and rank {rank} "
-                f"has {_describe(row)}; all but the lengths must be equal"
-            )
-        if row[6] != row[9]:
-            raise ShapeError(f"rank {rank} has {row[6]} keys but {row[9]} values")
-    check_sizes(tuple(row[2] for row in rows), layout, "queries")
-    check_sizes(tuple(row[6] for row in rows), layout, "keys")
-    return sum(row[2] for row in rows), sum(row[6] for row in rows)
-
-
-def _wrong(query: Tensor, key: Tensor, value: Tensor) -> LimelightError | None:
-    """What this rank would refuse on its own; the others are told before it raises."""
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if tensor.ndim != 4:
-            return ShapeError(
-                f"{name} has shape {tuple(tensor.shape)}: context_parallel takes four "
-                f"axes, [batch, heads, positions of this rank, size]"
-            )
-        if tensor.dtype not in DTYPES or tensor.dtype != query.dtype:
-            return DtypeError(
-                f"{name} has dtype {tensor.dtype} and query {query.dtype}: all three "
-                f"need one float type"
-            )
-    try:
-        prepare(query, key, value)
-    except LimelightError as error:
-        return error
-    return None
-
-
-def _describe(row: list[int]) -> str:
-    query, key = row[:4], row[4:8]
-    return (
-        f"query {tuple(query)}, key {tuple(key)}, values of size {row[10]}, "
-        f"{str(DTYPES[row[11]]).removeprefix('torch.')}, {LAYOUTS[row[12]]} layout"
-    )
-
-
-def _check_bias(bias: Tensor, call: Call, nk: int) -> Tensor:
-    bias = bias.reshape((1,) * (4 - bias.ndim) + tuple(bias.shape))
-    sizes = (call.batch, call.query_heads, call.queries, nk)
-    if bias.ndim != 4 or any(n not in (1, size) for n, size in zip(bias.shape, sizes, strict=True)):
-        raise ShapeError(
-            f"the bias has shape {tuple(bias.shape)}: a rank gives the rows of its own "
-            f"{call.queries} queries against all {nk} keys, [{call.batch}|1, {call.query_heads}|1, "
-            f"{call.queries}|1, {nk}|1]"
-        )
-    return bias

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from limelight.capture import Capture, Rows, Site
+from limelight.errors import ArgumentError
 from limelight.health import Health
 from limelight.masks import Mask
 from limelight.torch.parallel.sharding import Layout, check_sizes, resolve, unshard
@@ -36,6 +37,14 @@ def gather_capture(
     """
     group = resolve(group, mesh)
     first = dist.get_rank(group) == 0
+    seen: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(seen, [site.name for site in capture.sites], group=group)
+    for rank, names in enumerate(seen):
+        if names != seen[0]:
+            raise ArgumentError(
+                f"the ranks captured different sites: rank 0 has {_short(seen[0])}, and rank "
+                f"{rank} has {_short(names)}. Each rank gives a capture of the same layers"
+            )
     sites = []
     for site in capture.sites:
         whole = _site(site, group, layout, mask)
@@ -46,6 +55,10 @@ def gather_capture(
         return None
     return replace(capture, sites=tuple(replace(s, tokens=tokens, query_tokens=()) for s in sites),
                    tokens=tokens, query_tokens=())  # fmt: skip
+
+
+def _short(names: list[str]) -> str:
+    return f"{len(names)} ({', '.join(names[:4])}{', …' if len(names) > 4 else ''})"
 
 
 def _site(site: Site, group: Any, layout: str, mask: Mask | None) -> Site:

@@ -11,6 +11,7 @@ rank has as much to do as any other.
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +19,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from limelight.errors import ArgumentError, ShapeError
+from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.torch.parallel import exchange
 
 LAYOUTS = ("zigzag", "contiguous")
+NOT_HERE = dist.GroupMember.NON_GROUP_MEMBER  # what new_group gives to ranks outside of the group
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,14 @@ def resolve(group: Any, mesh: Any) -> Any:
             "there is no process group: start the program with torchrun and call "
             "torch.distributed.init_process_group() first"
         )
+    if group is not None and group != NOT_HERE and not isinstance(group, dist.ProcessGroup):
+        raise ArgumentError(
+            f"group={group!r}: give a process group, as torch.distributed.new_group makes it, or "
+            f"mesh=… with one dimension of a DeviceMesh"
+        )
     if mesh is not None:
+        if not hasattr(mesh, "get_group"):
+            raise ArgumentError(f"mesh={mesh!r}: give one dimension of a DeviceMesh")
         if mesh.ndim != 1:
             names = ", ".join(repr(name) for name in mesh.mesh_dim_names or ())
             raise ArgumentError(
@@ -105,6 +114,8 @@ def positions(
     length: int, *, group: Any = None, mesh: Any = None, layout: str = "zigzag", device: Any = None
 ) -> Tensor:
     """The positions of a sequence of this length that this rank holds, for position encodings."""
+    if not isinstance(length, int) or length < 0:
+        raise ArgumentError(f"length={length!r}: give the whole sequence's number of positions")
     group = resolve(group, mesh)
     chosen = Layout(dist.get_world_size(group), layout)
     return chosen.positions(length, dist.get_rank(group), device)
@@ -133,9 +144,15 @@ def unshard(
     place = exchange.Ring.of(resolve(group, mesh))
     chosen, dim = Layout(place.ranks, layout), _axis(tensor, dim)
     part = tensor.movedim(dim, 0).contiguous()
-    own = torch.tensor([len(part)], device=tensor.device)
-    lengths = exchange.gather(place, own, [1] * place.ranks, "compare lengths")
-    sizes = tuple(int(n) for n in lengths)
+    shape = f"positions of shape {tuple(part.shape[1:])}, {tensor.dtype}, along axis {dim}"
+    own = torch.tensor([len(part), zlib.crc32(shape.encode())], device=tensor.device)
+    pairs = exchange.gather(place, own, [2] * place.ranks, "compare shapes")
+    sizes, shapes = zip(*(pair.tolist() for pair in pairs), strict=True)
+    if len(set(shapes)) > 1:
+        raise ShapeError(
+            f"the ranks' parts do not fit together: this one has {shape}, and another one has not; "
+            f"all but the length must be equal"
+        )
     check_sizes(sizes, chosen, "positions")
     rest = part.shape[1:]
     flat = exchange.gather(place, part.view(-1), [n * rest.numel() for n in sizes], "gather parts")
@@ -147,6 +164,10 @@ def unshard(
 
 
 def _axis(tensor: Tensor, dim: int) -> int:
+    if not isinstance(tensor, Tensor):
+        raise DtypeError(
+            f"only torch tensors are cut over ranks, and this is a {type(tensor).__name__}"
+        )
     if not -tensor.ndim <= dim < tensor.ndim:
         raise ShapeError(
             f"dim={dim}: a tensor of shape {tuple(tensor.shape)} has {tensor.ndim} axes, numbered "
