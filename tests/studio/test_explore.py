@@ -433,3 +433,26 @@ def test_the_shelf_opens_what_comes_along_at_a_head_worth_seeing(open_tab: Open)
     assert seen == {capture.name for capture in ll.captures()}
     page.get_by_role("link", name=re.compile("SmolLM2-135M on a sentence")).click()
     page.get_by_text("layer 11, head 1, query 2, key 1").wait_for()
+
+
+@pytest.mark.parametrize("width", [1440, 768, 360])
+@pytest.mark.parametrize("beside", ["", "&with=0.1"])
+def test_what_is_measured_later_moves_nothing(open_tab: Open, width: int, beside: str) -> None:
+    page = open_tab("#/explore", width=width)
+    page.wait_for_load_state("networkidle")
+    held: list[Any] = []
+    waiting = True
+    for late in ("**/health*", "**/kinds*"):
+        page.route(late, lambda route: held.append(route) if waiting else route.continue_())
+    page.goto(page.url.partition("#")[0] + f"#/explore/sample?head=1.1{beside}")
+    map_of(page).wait_for()
+    page.wait_for_timeout(300)
+    place = "map => map.getBoundingClientRect().top + scrollY"
+    before = map_of(page).evaluate(place)
+    assert page.locator(".chip").count() == 0
+    waiting = False
+    for route in held:
+        route.continue_()
+    page.locator(".chip").first.wait_for()
+    page.wait_for_timeout(300)
+    assert map_of(page).evaluate(place) == pytest.approx(before, abs=1)
