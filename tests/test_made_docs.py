@@ -35,8 +35,9 @@ def test_the_systems_pages(making: Any, name: str) -> None:
     assert all(path.exists() for path in page.pictures)
 
 
-def test_the_engines_pages_hold_the_saved_figures(making: Any) -> None:
-    page = making("making.benches").gpu()
+@pytest.mark.parametrize("name", ["gpu", "native", "readme"])
+def test_pages_hold_the_saved_figures(making: Any, name: str) -> None:
+    page = getattr(making("making.benches"), name)()
     assert page.text() == page.path.read_text(encoding="utf-8"), "run: python docs/make.py benches"
 
 
