@@ -115,6 +115,12 @@ def test_scales_of_nothing_much() -> None:
     assert math.isclose(Scale.of([0.5, 0.5], "log").low, 0.1)
 
 
+def test_a_scale_too_short_for_arithmetic_is_none() -> None:
+    scale = Scale.of([0.0, 1.0], high=5e-324)
+    assert (scale.low, scale.high) == (0.0, 1.0)
+    assert Scale.of([0.0, 1.0], high=1e-290).share([0.0, 1e300]).tolist() == [0.0, 1.0]
+
+
 def test_round_ticks() -> None:
     assert nice(0, 1000, 5) == [0, 200, 400, 600, 800, 1000]
     assert nice(-0.3, 0.3, 4) == [-0.2, 0.0, 0.2]

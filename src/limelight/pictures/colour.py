@@ -119,7 +119,7 @@ class Scale:
             least = min(0.0, float(finite.min(initial=0.0))) if low is None else low
             bound = max(top, -least) if least < 0 else top
             top, least = (bound, -bound) if least < 0 else (top, least)
-            return cls(least, top if top > least else least + 1.0, kind)
+            return cls(least, top if top - least > 1e-300 else least + 1.0, kind)
         if finite.min(initial=0.0) < 0:
             raise ArgumentError("a logarithmic scale has no place for negative numbers: use linear")
         top = top if top > 0 else 1.0
@@ -135,14 +135,12 @@ class Scale:
 
     def share(self, values: Any) -> Any:
         """Where each number stands: 0 to 1, or −1 to 1 on a signed scale; NaN stays."""
-        values = np.asarray(values, np.float64)
+        values = np.clip(np.asarray(values, np.float64), self.low, self.high)
         if self.kind == "log":
-            with np.errstate(divide="ignore", invalid="ignore"):
-                at = np.log(values / self.low) / math.log(self.high / self.low)
-            return np.clip(at, 0.0, 1.0)
+            return np.log(values / self.low) / math.log(self.high / self.low)
         if self.low < 0:
-            return np.clip(values / self.high, -1.0, 1.0)
-        return np.clip((values - self.low) / (self.high - self.low), 0.0, 1.0)
+            return values / self.high
+        return (values - self.low) / (self.high - self.low)
 
     def paint(self, values: Any, theme: str) -> Rgb:
         """The colour of each number, uint8 [..., 3]; NaN is hidden."""
