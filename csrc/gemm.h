@@ -5,7 +5,7 @@
 // B is packed in panels: for each k, NV * W elements side by side. A is read one element at a time
 // and broadcast, A(r, k) = a[r * row + k * step]. An element is a float32, or a pair of bfloat16
 // whose two products are added by one instruction. For the scores A is turned, [k][MR]: each step
-// reads the next bytes, and the addresses are constants (1 to 2 % of a forward pass).
+// reads the next bytes, and the addresses are constants.
 #pragma once
 
 namespace limelight {

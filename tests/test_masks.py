@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -206,3 +207,15 @@ def test_errors(make: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words) as caught:
         make()
     assert isinstance(caught.value, ll.LimelightError)
+
+
+def test_what_was_worked_out_does_not_travel() -> None:
+    torch = pytest.importorskip("torch")
+    mask = ll.Causal() | ll.Prefix(3)
+    before = pickle.dumps(mask)
+    x = torch.zeros(1, 1, 9, 4)
+    ll.attention(x, x, x, mask=mask)
+    assert pickle.dumps(mask) == before
+    assert pickle.loads(before) == mask
+    causal = ll.Causal(align="top-left")
+    assert pickle.loads(pickle.dumps(causal)) == causal

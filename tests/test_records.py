@@ -26,3 +26,15 @@ def test_a_lean_record_is_a_frozen_dataclass() -> None:
         point.x = 3.0  # type: ignore[misc]
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
         Point()  # type: ignore[call-arg]
+
+
+def test_a_record_that_does_more_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Checked:
+        x: float
+
+        def __post_init__(self) -> None:
+            raise ValueError
+
+    with pytest.raises(TypeError, match="Checked does more than take its fields"):
+        lean(Checked)

@@ -118,6 +118,11 @@ class Mask:
             "a mask has no truth value: combine masks with &, | and ~, not and/or/not"
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Its own fields: what was worked out from them for some shape does not travel."""
+        own = {each.name for each in fields(self)}  # type: ignore[arg-type]
+        return {name: value for name, value in vars(self).items() if name in own}
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Mask) and self._identity() == other._identity()
 

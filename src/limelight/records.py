@@ -25,6 +25,9 @@ def lean(cls: Class) -> Class:
     >>> Point(1.0)
     Point(x=1.0, y=0.0)
     """
+    plain = all(f.init and not f.kw_only and f.default_factory is MISSING for f in fields(cls))
+    if not plain or hasattr(cls, "__post_init__"):
+        raise TypeError(f"{cls.__name__} does more than take its fields: dataclass must make it")
     given = {field.name: field.default for field in fields(cls)}
     arguments = [f"{n}" if d is MISSING else f"{n}=given[{n!r}]" for n, d in given.items()]
     lines = ["own = self.__dict__", *(f"own[{name!r}] = {name}" for name in given)]

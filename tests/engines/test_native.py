@@ -13,7 +13,7 @@ import pytest
 import limelight as ll
 from limelight import reference
 from limelight.call import Call, prepare
-from limelight.engines import _reference_pool, native
+from limelight.engines import _reference_pool, choose, native
 from limelight.errors import EngineError, ShapeError
 from tests.cases import CASES, Case, assert_close
 from tests.engines.plain import plainly
@@ -250,6 +250,11 @@ def test_the_quick_way_gives_the_same_bits(shape: tuple[int, ...]) -> None:
         one, other = getattr(quick.health, field), getattr(named.health, field)
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
+
+
+def test_the_quick_way_is_the_table_s_choice() -> None:
+    query = np.zeros((1, 2, 3, 8), np.float32)
+    assert choose(prepare(query, query, query), "auto").name == "native"
 
 
 def test_the_quick_way_leaves_errors_to_the_long_one() -> None:

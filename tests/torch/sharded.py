@@ -116,5 +116,6 @@ def many(
             found[f"grad {name}"] = unshard(tensor.grad, 2, group=group, layout=layout)
     with torch.no_grad():  # attention alone takes the same way without the health
         alone = cp.attention(own["query"], own["key"], own["value"], mask=case.mask, softcap=case.softcap, **options)
-    assert torch.allclose(alone, seen.output, rtol=0, atol=float(4 * torch.finfo(dtype).eps * value.abs().max()))
+    slack = 0.0 if alone.device.type == "cpu" else 4 * torch.finfo(dtype).eps  # a GPU's are two kernels
+    assert torch.allclose(alone, seen.output, rtol=0, atol=float(slack * value.abs().max()))
     return {name: x.cpu() for name, x in found.items()} if dist.get_rank() == 0 else {}

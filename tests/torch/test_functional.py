@@ -317,3 +317,10 @@ def test_what_is_no_dense_tensor_is_refused() -> None:
         ll.attention(nested, nested, nested)
     with pytest.raises(EngineError, match="the arrays are on meta"):
         ll.attention(*(x.to("meta"),) * 3)
+
+
+def test_mixed_with_a_mask_object_is_the_one_message() -> None:
+    query, plain = torch.zeros(2, 4), [[0.0] * 4] * 2
+    for mask in (ll.Lengths(2), ll.Causal()):
+        with pytest.raises(DtypeError, match="tensor"):
+            ll.attention(query, plain, plain, mask=mask)

@@ -250,9 +250,15 @@ def wrong_shards(group: Any, what: str) -> str:
         options["mask"] = ll.Causal() if rank == 1 else ll.Window(2, 0)
     if what == "option" and rank == 1:
         options["softcap"] = -1.0
+    if what == "strange" and rank == 1:
+        options["sinks"] = ["x"]
+    if what == "list" and rank == 1:
+        query = query.tolist()
+    if what == "empty bias":
+        options["bias"] = torch.zeros(1, 1, 0 if rank == 1 else 4, 12)
     try:
         cp.attention(query, key, key, **options)
-    except LimelightError as error:
+    except (LimelightError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
     return "no error"
 
@@ -263,10 +269,13 @@ def wrong_shards(group: Any, what: str) -> str:
     ("dtype", "ShapeError: the shards do not fit together: .*float32.*float64"),
     ("layout", "ShapeError: the shards do not fit together: .*zigzag.*contiguous"),
     ("exchange", "ShapeError: the shards do not fit together: .*exchange auto.*exchange ring"),
-    ("bias", "ShapeError: the shards do not fit together: .*no bias.*a bias \\(12, 12\\)"),
+    ("bias", "ShapeError: the shards do not fit together: .*no bias.*a bias \\(1, 1, 12, 12\\)"),
+    ("empty bias", "ShapeError: the bias of rank 1 has shape \\(1, 1, 0, 12\\)"),
     ("mask", "ArgumentError: rank 0 and rank 1 were given different options.*this one has mask=(Window|Causal)"),
     ("own", "RankError: rank 1 could not start"),
     ("option", "RankError: rank 1 could not start"),
+    ("strange", "RankError: rank 1 could not start"),
+    ("list", "RankError: rank 1 could not start"),
 ])  # fmt: skip
 def test_shards_that_do_not_fit_are_one_error_on_every_rank(what: str, message: str) -> None:
     answers = on(3, wrong_shards, what)
@@ -275,6 +284,10 @@ def test_shards_that_do_not_fit_are_one_error_on_every_rank(what: str, message: 
             assert answer.startswith("ShapeError: query has shape (2, 4, 8): context_parallel takes four axes")
         elif what == "option" and rank == 1:
             assert answer.startswith("ArgumentError: softcap=-1.0: it bounds the logits")
+        elif what == "strange" and rank == 1:
+            assert answer.startswith("ValueError: too many dimensions 'str'")
+        elif what == "list" and rank == 1:
+            assert answer.startswith("DtypeError: query is a list: context_parallel takes torch tensors")
         else:
             assert re.match(message, answer), answer
 

@@ -78,8 +78,8 @@ def quick(query: Any, key: Any, value: Any, health: bool) -> tuple[Any, Any] | N
     """`forward` without a Call: three float32 NumPy arrays that fit as they are, and nothing else.
 
     Returns the output and the statistics (logsumexp; with health also max_logit and entropy), or
-    None where there is more to do or to say. For 12 heads of 8 rows the kernel takes 6 µs, and all
-    that is left out here would take as long.
+    None where there is more to do or to say. For a few rows all that is left out here would take
+    as long as the kernel.
     """
     if not (
         _native is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -75,7 +74,7 @@ class Shelf:
     def __init__(self, folders: Folders, limits: Limits) -> None:
         self._folders = folders
         self._limits = limits
-        self._open: OrderedDict[tuple[Path, int, int], Book] = OrderedDict()
+        self._open: Cache[Book] = Cache(limits.open_captures)
         self._facts: dict[tuple[Path, int, int], Any] = {}
         self._made: dict[str, Book] = {}
         self._pyramids: Cache[Pyramid] = Cache(limits.pyramids)
@@ -130,19 +129,13 @@ class Shelf:
         return found
 
     def _opened(self, listed: Listed, origin: Origin) -> Book:
-        key = _version(listed)
-        with self._lock:
-            if key in self._open:
-                self._open.move_to_end(key)
-                return self._open[key]
-        # What is in memory outlives whatever is done to the file, also in the middle of a pass.
-        mapped = listed.size > self._limits.read_bytes
-        capture = Capture.open(check(listed, self._limits.file_bytes), mapped=mapped)
-        with self._lock:
-            book = self._open.setdefault(key, self._book(listed.id, origin, capture))
-            while len(self._open) > self._limits.open_captures:
-                self._open.popitem(last=False)
-            return book
+        def read() -> Book:
+            # What is in memory outlives whatever is done to the file, also in the middle of a pass.
+            mapped = listed.size > self._limits.read_bytes
+            capture = Capture.open(check(listed, self._limits.file_bytes), mapped=mapped)
+            return self._book(listed.id, origin, capture)
+
+        return self._open.get(_version(listed), read)
 
     def _book(self, name: str, origin: Origin, capture: Capture) -> Book:
         share = self._limits.tile_bytes // self._limits.pyramids

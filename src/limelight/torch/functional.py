@@ -182,7 +182,7 @@ def _checked(query: Any, key: Any, value: Any, *, mask: Any, **rest: Any) -> Cal
     if call is not None:
         return call
     _check_tensors(query, key, value)
-    if not isinstance(mask, Mask):
+    if not isinstance(mask, Mask) or not all(isinstance(x, Tensor) for x in (query, key, value)):
         return prepare(query, key, value, mask=mask, **rest)
     known: dict[Any, Allowed] = vars(mask).setdefault("_on_tensors", {})
     at = tuple(x.shape for x in (query, key, value))

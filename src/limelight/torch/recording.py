@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -74,14 +74,14 @@ def capture(
 def _choose(layers: int | Sequence[int] | None, count: int) -> set[int]:
     if layers is None:
         return set(range(count))
-    asked = [layers] if isinstance(layers, int) else list(layers)
+    asked = list(layers) if isinstance(layers, Iterable) else [layers]
     for layer in asked:
-        if not isinstance(layer, int) or not -count <= layer < count:
+        if not isinstance(layer, (int, np.integer)) or not -count <= int(layer) < count:
             raise ArgumentError(
                 f"there is no layer {layer!r}: the model's limelight.torch.SelfAttention modules "
                 f"are numbered from 0, and there are {count}"
             )
-    return {layer % count for layer in asked}
+    return {int(layer) % count for layer in asked}
 
 
 class _Keeper:

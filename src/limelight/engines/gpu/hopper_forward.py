@@ -128,7 +128,7 @@ class Params(NamedTuple):
 
 
 class Descriptor(TensorDescriptor):
-    """A tensor for TMA, which is known to fit: see `hopper.aligned`."""
+    """A tensor for TMA, which is known to fit: see `hopper.reader`."""
 
     def __post_init__(self) -> None:
         pass

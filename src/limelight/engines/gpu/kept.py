@@ -7,6 +7,7 @@ waits for what the caller's stream has still to do.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +16,11 @@ from typing import Any, TypeVar
 
 import torch
 
-MASKS = 32  # uploaded masks and plans that are kept
+MASKS = 64  # uploaded masks and plans that are kept
 Made = TypeVar("Made")
 _masks: OrderedDict[tuple[Any, ...], tuple[Any, torch.Tensor]] = OrderedDict()
+_in_graphs: dict[int, torch.Tensor] = {}  # a captured graph reads them whenever it is replayed
+_lock = threading.Lock()
 
 
 @cache
@@ -45,13 +48,18 @@ def remember(
 ) -> torch.Tensor:
     """The tensor that `make` gives, kept while it is among the last used; `owner` lives as long."""
     full = (id(owner), device, *key)
-    if full not in _masks:
-        _masks[full] = (owner, apart(make, device))
-        if len(_masks) > MASKS:
-            _masks.popitem(last=False)
-    _masks.move_to_end(full)
-    found = _masks[full][1]
+    with _lock:
+        if full in _masks:
+            _masks.move_to_end(full)
+            found = _masks[full][1]
+        else:
+            found = apart(make, device)
+            _masks[full] = (owner, found)
+            if len(_masks) > MASKS:
+                _masks.popitem(last=False)
     if device.type == "cuda":
+        if torch.cuda.is_current_stream_capturing():
+            _in_graphs[found.data_ptr()] = found
         found.record_stream(torch.cuda.current_stream(device))  # not reused before that is done
     return found
 

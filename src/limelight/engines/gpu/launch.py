@@ -1,4 +1,4 @@
-"""From a Call to kernel arguments: groups of pointers and strides, block sizes, empty results."""
+"""From a Call to kernel arguments: groups of pointers and strides, empty results; launches."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if INTERPRETED:
     interpreter.adapt()
 
 
+DIRECT = triton.__version__.startswith("3.6.")  # whose compiled kernels take these arguments
 KEPT = 4096  # layouts whose plan is remembered
 Run = Callable[[Call], State]
 _plans: dict[Any, Run] = {}
@@ -62,12 +63,17 @@ def planned(make: Callable[[Call, bool], Run], call: Call, health: bool) -> Stat
         return run(call)
 
 
+def _watched() -> bool:
+    hook = triton.knobs.runtime.launch_enter_hook
+    return bool(getattr(hook, "calls", hook))
+
+
 class Launch:
     """A kernel with its constants, for arguments of one kind.
 
     The first launch goes through Triton, which binds, specialises and compiles; later ones go to
     the compiled kernel directly and save most of the host's time. A profiler that hooks into
-    launches sees them all through Triton.
+    launches, and another Triton than the one this was checked with, see them all through Triton.
     """
 
     def __init__(self, kernel: Any, constants: tuple[Any, ...], **options: int) -> None:
@@ -75,9 +81,8 @@ class Launch:
         self.compiled: Any = None
 
     def __call__(self, grid: tuple[int, int, int], *arguments: Any) -> None:
-        hook = triton.knobs.runtime.launch_enter_hook
         compiled = self.compiled
-        if compiled is None or getattr(hook, "calls", hook):
+        if compiled is None or not DIRECT or _watched():
             self.compiled = self.kernel[grid](*arguments, *self.constants, **self.options)
             return
         compiled.run(
@@ -151,13 +156,6 @@ def sizes_of(call: Call) -> Any:
         call.batch, call.queries, call.keys, call.head_size, call.value_size,
         call.query_heads, call.group,
     )  # fmt: skip
-
-
-def result_of(state: State) -> tuple[Any, Any]:
-    """Output and statistics."""
-    from limelight.engines.gpu.forward import Rows
-
-    return plain(state.output), Rows(state.logsumexp, state.max_logit, state.entropy)
 
 
 def precision_of(call: Call) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -69,11 +70,11 @@ class Monitor:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise ArgumentError(f"a Monitor watches a torch module, and got {type(model).__name__}")
-        if not isinstance(every, int) or every < 1:
+        if not isinstance(every, (int, np.integer)) or every < 1:
             raise ArgumentError(
                 f"every={every!r}: give the number of steps from one record to the next, at least 1"
             )
-        self.model, self.every, self.count = model, every, start
+        self.model, self.every, self.count = model, int(every), start
         self.records: list[dict[str, Any]] = []
         self.alarms, self.on_alarm, self.group = Alarms(alarms), on_alarm, group
         self._first = _rank(group) == 0

@@ -1,7 +1,8 @@
-"""Before anything is sent, the ranks compare what they were asked: so all raise the same error.
+"""Before anything is sent, the ranks compare what they were asked: so all raise where one would.
 
 Each rank puts its shapes, dtype and options into a row of integers, and every rank reads all rows.
-A rank that would refuse on its own says so first, and nobody waits for it.
+A rank that would refuse on its own says so first and raises its own error, and the others one that
+names it: nobody waits.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from limelight.call import Call, prepare
 from limelight.engines import find
-from limelight.errors import ArgumentError, DtypeError, LimelightError, ShapeError
+from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.masks import as_mask
 from limelight.torch.parallel import exchange
 from limelight.torch.parallel.exchange import RankError, Ring
@@ -24,8 +25,8 @@ from limelight.torch.parallel.sharding import LAYOUTS, Layout, check_sizes
 EXCHANGES = ("auto", "ring", "gather")
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 QUERIES, KEYS = 2, 6
-OWN = (QUERIES, KEYS, 9, 15)  # lengths of query, key, value and bias differ from rank to rank
-COUNT = 19
+OWN = (QUERIES, KEYS, 9, 16)  # lengths of query, key, value and bias differ from rank to rank
+COUNT = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,11 @@ class Asked:
     def check(self) -> Call:
         """The rank's own part as a call without mask and bias, or the error it would raise."""
         for name, tensor in (("query", self.query), ("key", self.key), ("value", self.value)):
+            if not isinstance(tensor, Tensor):
+                raise DtypeError(
+                    f"{name} is a {type(tensor).__name__}: context_parallel takes torch tensors, "
+                    f"as torch.from_numpy makes of arrays"
+                )
             if tensor.ndim != 4:
                 raise ShapeError(
                     f"{name} has shape {tuple(tensor.shape)}: context_parallel takes four axes, "
@@ -78,7 +84,7 @@ class Asked:
         return [
             *self.query.shape, *self.key.shape, *self.value.shape[1:],
             DTYPES.index(self.query.dtype), LAYOUTS.index(layout.name),
-            *(0,) * (4 - len(bias)), *bias,
+            int(self.bias is not None), *(1,) * (4 - len(bias)), *bias,
             EXCHANGES.index(self.exchange), zlib.crc32(self.rule.encode()),
         ]  # fmt: skip
 
@@ -91,17 +97,18 @@ class Asked:
 
 
 def agree(place: Ring, layout: Layout, asked: Asked) -> tuple[Call, int, int]:
-    """The rank's call, and how many queries and keys there are in all; the same error on all ranks
-    where their parts do not make one attention.
+    """The rank's call, and how many queries and keys there are in all; an error on all ranks where
+    their parts do not make one attention.
     """
-    wrong: LimelightError | None = None
+    wrong: Exception | None = None
     row = [-1] * COUNT
     try:
         call = asked.check()
         row = asked.row(layout)
-    except LimelightError as error:
+    except Exception as error:
         wrong = error  # raised when the others know
-    mine = torch.tensor(row, device=asked.query.device)
+    device = asked.query.device if isinstance(asked.query, Tensor) else "cpu"
+    mine = torch.tensor(row, device=device)
     table = exchange.gather(place, mine, [COUNT] * place.ranks, "compare shapes")
     if wrong is not None:
         raise wrong
@@ -135,19 +142,19 @@ def _compare(rows: list[list[int]], asked: Asked) -> None:
 def _check_biases(rows: list[list[int]], keys: int) -> None:
     """A rank gives the rows of its own queries against all keys."""
     for rank, row in enumerate(rows):
-        shape, sizes = row[13:17], (row[0], row[1], row[QUERIES], keys)
-        if any(n not in (0, 1, size) for n, size in zip(shape, sizes, strict=True)):
+        shape, sizes = row[14:18], (row[0], row[1], row[QUERIES], keys)
+        if any(n not in (1, size) for n, size in zip(shape, sizes, strict=True)):
             raise ShapeError(
-                f"the bias of rank {rank} has shape {tuple(n for n in shape if n)}: a rank gives "
+                f"the bias of rank {rank} has shape {tuple(shape)}: a rank gives "
                 f"the rows of its own {sizes[2]} queries against all {keys} keys, [{sizes[0]}|1, "
                 f"{sizes[1]}|1, {sizes[2]}|1, {keys}|1]"
             )
 
 
 def _describe(row: list[int]) -> str:
-    bias = tuple(n for n in row[13:17] if n)
+    bias = tuple(row[14:18]) if row[13] else None
     return (
         f"query {tuple(row[:4])}, key {tuple(row[4:8])}, values of size {row[10]}, "
         f"{str(DTYPES[row[11]]).removeprefix('torch.')}, {LAYOUTS[row[12]]} layout, "
-        f"exchange {EXCHANGES[row[17]]}, {f'a bias {bias}' if bias else 'no bias'}"
+        f"exchange {EXCHANGES[row[18]]}, {f'a bias {bias}' if bias else 'no bias'}"
     )

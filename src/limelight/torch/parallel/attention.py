@@ -18,7 +18,7 @@ from torch import Tensor
 
 from limelight.allowed import Allowed
 from limelight.attention import Inspection
-from limelight.errors import ArgumentError, DtypeError
+from limelight.errors import ArgumentError
 from limelight.health import Health
 from limelight.masks import as_mask
 from limelight.torch import operators
@@ -107,12 +107,6 @@ class ContextParallel:
         sinks: Any = None, site: str = "",
     ) -> tuple[ring.Work, tuple[Any, ...]]:  # fmt: skip
         place = Ring.of(resolve(self.group, None))
-        for name, given in (("query", query), ("key", key), ("value", value)):
-            if not isinstance(given, Tensor):
-                raise DtypeError(
-                    f"{name} is a {type(given).__name__}: context_parallel takes torch tensors, "
-                    f"as torch.from_numpy makes of arrays"
-                )
         layout = Layout(place.ranks, self.layout)
         asked = Asked(query, key, value, mask, bias, scale, softcap, sinks, self.engine,
                       self.exchange)  # fmt: skip

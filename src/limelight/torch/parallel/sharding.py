@@ -15,6 +15,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -114,11 +115,11 @@ def positions(
     length: int, *, group: Any = None, mesh: Any = None, layout: str = "zigzag", device: Any = None
 ) -> Tensor:
     """The positions of a sequence of this length that this rank holds, for position encodings."""
-    if not isinstance(length, int) or length < 0:
+    if not isinstance(length, (int, np.integer)) or length < 0:
         raise ArgumentError(f"length={length!r}: give the whole sequence's number of positions")
     group = resolve(group, mesh)
     chosen = Layout(dist.get_world_size(group), layout)
-    return chosen.positions(length, dist.get_rank(group), device)
+    return chosen.positions(int(length), dist.get_rank(group), device)
 
 
 def shard(
