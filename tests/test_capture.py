@@ -94,15 +94,17 @@ def test_a_site_shows_what_the_definition_says(name: str | None) -> None:
 def test_indices_that_do_not_exist() -> None:
     one = site()
     with pytest.raises(
-        ValueError, match=r"head 6 does not exist at layers\.3\.attention: there are 6"
+        ValueError, match=r"there is no head 6 at layers\.3\.attention: there are 6"
     ):
         one.weights(head=6)
-    with pytest.raises(ValueError, match="batch 2 does not exist"):
+    with pytest.raises(ValueError, match="there is no batch entry 2 at"):
         one.cell(0, 0, batch=2)
-    with pytest.raises(ValueError, match="row 7 does not exist"):
+    with pytest.raises(ValueError, match="there is no row 7 at"):
         one.cell(7, 0)
-    with pytest.raises(ValueError, match="column 11 does not exist"):
+    with pytest.raises(ValueError, match="there is no column 11 at"):
         one.cell(0, 11)
+    with pytest.raises(ValueError, match="head .a. is not a whole number"):
+        one.cell(0, 0, head="a")  # type: ignore[arg-type]
 
 
 def test_sites_that_do_not_fit_together() -> None:

@@ -76,6 +76,13 @@ def test_a_cell_reads_as_its_arithmetic() -> None:
     ]
 
 
+def test_a_cell_names_its_head_where_there_are_several() -> None:
+    x = -np.ones((2, 3, 5, 2))
+    text = repr(ll.trace(x, x, x).cell(4, 1))
+    assert text.startswith("batch 0 of 2, head 0 of 3, query 4 looks at key 1")
+    assert "(−1)·(−1) + (−1)·(−1) = 2" in text
+
+
 def test_hidden_keys_and_sinks_are_named() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(2, 3, 2))

@@ -148,6 +148,9 @@ def _plain(query: Any, key: Any, value: Any) -> bool:
 
 def _canonical(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any, tuple[int, ...], bool]:
     """Checked, of one kind and dtype, with four axes; and what the caller's axes were."""
+    for name, array in (("query", query), ("key", key)):
+        if array is None:
+            raise ArgumentError(f"{name} is None: attention needs at least queries and keys")
     arrays = _one_kind({"query": query, "key": key, "value": value})
     query, key, value = arrays["query"], arrays["key"], arrays.get("value")
     for name, array in arrays.items():

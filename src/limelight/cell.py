@@ -7,6 +7,7 @@ scores, or a single dot product where the row's statistics are at hand.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -56,12 +57,15 @@ class Cell:
     weight: float
     value: Vector | None
     contribution: Vector | None
+    heads: int = 1  # how many there are, of which `head` is one
+    entries: int = 1  # of the batch
 
     def to_dict(self) -> dict[str, Any]:
         """Every number under its name; JSON-safe (what is not finite becomes None)."""
         return {
             name: jsonable(item) if isinstance(item, (float, np.ndarray)) else item
             for name, item in vars(self).items()
+            if name not in ("heads", "entries")  # the call's, not the cell's
         }
 
     def __repr__(self) -> str:
@@ -69,8 +73,8 @@ class Cell:
 
     @property
     def title(self) -> str:
-        where = f"head {self.head}, " if self.head else ""
-        where = f"batch {self.batch}, {where}" if self.batch else where
+        where = f"batch {self.batch} of {self.entries}, " if self.entries > 1 else ""
+        where += f"head {self.head} of {self.heads}, " if self.heads > 1 else ""
         names = (
             _named("query", self.row, self.query_token),
             _named("key", self.column, self.key_token),
@@ -80,7 +84,7 @@ class Cell:
     def lines(self) -> list[tuple[str, str]]:
         """The calculation as (step, arithmetic) pairs, in order."""
         terms = " + ".join(
-            f"{number(q)}·{operand(k)}" for q, k in zip(self.query[:6], self.key[:6], strict=True)
+            f"{operand(q)}·{operand(k)}" for q, k in zip(self.query[:6], self.key[:6], strict=True)
         )
         more = f" + … {len(self.query) - 6} more" if len(self.query) > 6 else ""
         lines = [
@@ -153,7 +157,7 @@ def cell(
     """One cell of a call of any length. With the row's max_logit and logsumexp it costs O(D)."""
     sizes = (call.queries, call.keys, call.query_heads, call.batch)
     row, column, head, batch = (
-        _index(i, size, name)
+        index(i, size, name)
         for i, size, name in zip((row, column, head, batch), sizes,
                                  ("query", "key", "head", "batch entry"), strict=True)
     )  # fmt: skip
@@ -192,6 +196,7 @@ def cell(
             exponential=float(np.exp(logit - row_max)) if allowed else 0.0,
             row_sum=float(np.exp(total - row_max)) if row_max > -np.inf else 0.0,
             weight=weight, value=value, contribution=contribution,
+            heads=call.query_heads, entries=call.batch,
         )  # fmt: skip
 
 
@@ -222,8 +227,13 @@ def _named(what: str, index: int, token: str) -> str:
     return f"{what} {index} {token!r}" if token else f"{what} {index}"
 
 
-def _index(index: int, size: int, name: str) -> int:
-    """Negative ones count from the end, as everywhere in Python."""
-    if not -size <= index < size:
-        raise ArgumentError(f"there is no {name} {index}: there are {size}, numbered from 0")
-    return int(index) + size if index < 0 else int(index)
+def index(given: Any, size: int, name: str, where: str = "") -> int:
+    """A number from 0 to size − 1; negative ones count from the end, as everywhere in Python."""
+    try:
+        place = operator.index(given)
+    except TypeError:
+        raise ArgumentError(f"{name} {given!r} is not a whole number") from None
+    if not -size <= place < size:
+        there = f"there is one, {name} 0" if size == 1 else f"there are {size}, numbered from 0"
+        raise ArgumentError(f"there is no {name} {place}{where}: {there}")
+    return place + size if place < 0 else place

@@ -18,7 +18,7 @@ import numpy as np
 from limelight import flow, reference
 from limelight.arrays import as_numpy, jsonable
 from limelight.call import Call, prepare
-from limelight.cell import Cell, cell
+from limelight.cell import Cell, cell, index
 from limelight.errors import ArgumentError, ShapeError
 from limelight.health import Health
 from limelight.reference import State, Steps
@@ -136,11 +136,11 @@ class Trace:
 
     def cell(self, row: int, column: int, *, head: int = 0, batch: int = 0) -> Cell:
         """One weight with all that goes into it."""
+        row = index(row, self.call.queries, "query")
+        column = index(column, self.call.keys, "key")
         names = ("", "")
         if self.tokens is not None:
-            queries, keys = self.tokens
-            if -len(queries) <= row < len(queries) and -len(keys) <= column < len(keys):
-                names = queries[row], keys[column]
+            names = self.tokens[0][row], self.tokens[1][column]
         return cell(self.call, row, column, head=head, batch=batch,
                     query_token=names[0], key_token=names[1])  # fmt: skip
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from limelight.call import Call, prepare
 from limelight.capture.intervals import Entry
-from limelight.cell import Cell, cell
+from limelight.cell import Cell, cell, index
 from limelight.engines import choose
 from limelight.errors import ArgumentError, ShapeError
 from limelight.health import Health
@@ -143,7 +143,7 @@ class Site:
     def one(self, head: int = 0, batch: int = 0) -> Site:
         """One head of one batch entry as a site of its own, without copying."""
         head = self._index("head", head, self.heads)
-        batch = self._index("batch", batch, self.batch)
+        batch = self._index("batch entry", batch, self.batch)
         own, shared = slice(head, head + 1), slice(head // self._group, head // self._group + 1)
         entry = slice(batch, batch + 1)
         rows = self.statistics if "statistics" in vars(self) else self.rows
@@ -176,7 +176,7 @@ class Site:
         are at hand, which are those of a pass in the precision of the arrays.
         """
         head = self._index("head", head, self.heads)
-        batch = self._index("batch", batch, self.batch)
+        batch = self._index("batch entry", batch, self.batch)
         row = self._index("row", row, self.queries)
         column = self._index("column", column, self.keys)
         at_hand = "statistics" in vars(self) or self.rows is not None
@@ -269,13 +269,8 @@ class Site:
     def _logsumexp(self) -> Array | None:
         return None if self.rows is None else self.rows.logsumexp
 
-    def _index(self, name: str, index: int, length: int) -> int:
-        if not -length <= index < length:
-            raise ArgumentError(
-                f"{name} {index} does not exist at {self.name}: there are {length}, "
-                f"numbered from 0 to {length - 1}"
-            )
-        return index + length if index < 0 else int(index)
+    def _index(self, name: str, given: int, length: int) -> int:
+        return index(given, length, name, f" at {self.name}")
 
 
 def _entry(mask: Mask, batch: int, head: int, site: Site) -> Mask:
