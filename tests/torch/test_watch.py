@@ -69,13 +69,17 @@ def test_a_file_is_read_as_it_grows(tmp_path: Path) -> None:
 
 def test_what_is_shown(tmp_path: Path) -> None:
     path = write(tmp_path / "run.jsonl", HEADER, record(0), record(50, 99.0, lr=0.001), alarm(50, "raised"))
-    text = shown(Run.open(path))
+    run = Run.open(path)
+    text = shown(run)
     assert "GPT  step 50  loss 2.5  lr 0.001" in text
-    assert "⚠ logit: blocks.1.attention head 0: max_logit 120 since step 50" in text
+    assert "⚠ logit: layer 1, head 0: max logit 120 at step 50, when it rang" in text
     assert "99.00" in text
     assert "25%" in text
     assert "▆·" in text  # a head without judged rows is a dot
     assert "▁█" in text  # the logit went up
+    write(path, record(100, 1955.0))
+    run.update()
+    assert "layer 1, head 0: max logit 1955 (120 when it rang, at step 50)" in shown(run)
     waiting = shown(Run.open(write(tmp_path / "empty.jsonl", HEADER)))
     assert "waiting for the first record" in waiting
 
@@ -91,8 +95,10 @@ def test_json_and_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     command.watch(path, plot=tmp_path / "run.png")
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
     assert "drew 2 records" in capsys.readouterr().out
-    with pytest.raises(ArgumentError, match="cannot draw"):
-        command.watch(path, plot=tmp_path / "run.nonsense")
+    with pytest.raises(ArgumentError, match=r"cannot draw to .*run\.gif: the name must end in .png"):
+        command.watch(path, plot=tmp_path / "run.gif")
+    with pytest.raises(ArgumentError, match="there is no folder .*nowhere"):
+        command.watch(path, plot=tmp_path / "nowhere" / "run.png")
     with pytest.raises(ArgumentError, match="no records yet"):
         command.watch(write(tmp_path / "empty.jsonl", HEADER), plot=tmp_path / "run.png")
 

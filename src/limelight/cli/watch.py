@@ -16,6 +16,7 @@ from limelight.errors import ArgumentError
 from limelight.torch.monitor.journal import Run
 
 BARS = "▁▂▃▄▅▆▇█"
+KINDS = (".png", ".svg", ".pdf")  # of files to draw to
 PANELS = (
     ("max_logit", max, "largest logit"),
     ("entropy", min, "entropy of the narrowest head, nats"),
@@ -29,7 +30,8 @@ def watch(
     json: JsonOption = False,
     once: Annotated[bool, typer.Option("--once", help="Show the state and stop.")] = False,
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="Draw the run to an image file and stop.")
+        Path | None,
+        typer.Option("--plot", help="Draw the run to a .png, .svg or .pdf file and stop."),
     ] = None,
     interval: Annotated[
         float, typer.Option(min=0.1, help="Seconds between two looks at the file.")
@@ -42,7 +44,8 @@ def watch(
     if json:
         print_json(state(run))
     elif plot is not None:
-        typer.echo(f"drew {len(run.records)} records to {plot}")
+        count = len(run.records)
+        typer.echo(f"drew {count:,} record{'s' if count != 1 else ''} to {plot}")
     elif once or run.end is not None or not console().is_terminal:
         console().print(view(run))
     else:
@@ -70,7 +73,7 @@ def view(run: Run) -> Group:
     if not run.records:
         return Group(Text(f"{run.path.name}: waiting for the first record"))
     record = run.records[-1]
-    return Group(_headline(run, record), *_alarms(run), _layers(run, record))
+    return Group(_headline(run, record), *_alarms(run, record), _layers(run, record))
 
 
 def _headline(run: Run, record: dict[str, Any]) -> Text:
@@ -88,14 +91,27 @@ def _headline(run: Run, record: dict[str, Any]) -> Text:
     return text
 
 
-def _alarms(run: Run, most: int = 8) -> list[Text]:
-    rows = [
-        Text(f"⚠ {a['alarm']}: {a['site']} head {a['head']}: {a['figure']} {a['value']:.4g} since "
-             f"step {a['step']:,}", style="red")
-        for a in list(run.active.values())[-most:]
-    ]  # fmt: skip
+def _alarms(run: Run, record: dict[str, Any], most: int = 8) -> list[Text]:
+    rows = [Text(_alarm(a, record), style="red") for a in list(run.active.values())[-most:]]
     hidden = len(run.active) - len(rows)
-    return rows + ([Text(f"  and {hidden} more alarms", style="red")] if hidden else [])
+    more = f"  and {hidden} more alarm{'s' if hidden > 1 else ''}"
+    return rows + ([Text(more, style="red")] if hidden else [])
+
+
+def _alarm(alarm: dict[str, Any], record: dict[str, Any]) -> str:
+    """What the figure is in this record, and what it was when the alarm rang."""
+    layers = [site["layer"] for site in record["sites"]]
+    several = layers.count(alarm["layer"]) > 1
+    where = alarm["site"] if several else f"layer {alarm['layer']}"
+    figure = alarm["figure"].replace("_", " ")
+    rang, step = f"{alarm['value']:.4g}", f"step {alarm['step']:,}"
+    now = [site[alarm["figure"]][alarm["head"]] for site in record["sites"]
+           if site["name"] == alarm["site"] and alarm["step"] < record["step"]]  # fmt: skip
+    if now and now[0] is not None:
+        told = f"{figure} {now[0]:.4g} ({rang} when it rang, at {step})"
+    else:
+        told = f"{figure} {rang} at {step}, when it rang"
+    return f"⚠ {alarm['alarm']}: {where}, head {alarm['head']}: {told}"
 
 
 def _layers(run: Run, record: dict[str, Any]) -> Any:
@@ -133,6 +149,10 @@ def _trend(run: Run, name: str, most: int = 16) -> str:
 
 def draw(run: Run, target: Path) -> None:
     """The run as four panels, one line a layer, alarms as marks on the axis."""
+    if target.suffix.lower() not in KINDS:
+        raise ArgumentError(f"cannot draw to {target}: the name must end in {', '.join(KINDS)}")
+    if not target.resolve().parent.is_dir():
+        raise ArgumentError(f"cannot draw to {target}: there is no folder {target.parent}")
     try:
         import matplotlib as mpl
 
@@ -168,12 +188,13 @@ def draw(run: Run, target: Path) -> None:
         axis.set_xlabel("step")
     if len(names) <= 12:
         axes[0, 0].legend(fontsize=8, frameon=False)
-    figure.suptitle(f"{run.header.get('model', 'model')}, {run.path.name}: {len(names)} layers, "
-                    f"first (dark) to last (bright)", fontsize=11)  # fmt: skip
+    layers = "1 layer" if len(names) == 1 else f"{len(names)} layers, first (dark) to last (bright)"
+    figure.suptitle(f"{run.header.get('model', 'model')}, {run.path.name}: {layers}", fontsize=11)
     try:
         figure.savefig(target, dpi=150)
-    except (OSError, ValueError) as error:
-        raise ArgumentError(f"cannot draw to {target}: {error}") from None
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise ArgumentError(f"cannot draw to {target}: {why}") from None
     finally:
         plt.close(figure)
 
