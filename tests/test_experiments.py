@@ -101,7 +101,9 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], re
     assert "1.989 ± 0.016" in run()
     assert json.loads(run("scaling", "--json")) == results.to_dict()
     for picture in ("held-out", "start", "curves"):
-        run("-o", str(tmp_path / f"{picture}.svg"), "--picture", picture, "--d-k", "64", "--theme", "dark")
+        size = ["--d-k", "64"] if picture == "curves" else []
+        text = run("-o", str(tmp_path / f"{picture}.svg"), "--picture", picture, *size, "--theme", "dark")
+        assert text.endswith(f"drew {picture} to {tmp_path / picture}.svg\n")
         ElementTree.fromstring((tmp_path / f"{picture}.svg").read_text())
 
 
@@ -110,6 +112,8 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], re
     [(["unknown"], "there is no experiment 'unknown': choose scaling"),
      (["-o", "x.svg", "--picture", "pie"], "--picture pie: choose held-out, start, curves"),
      (["-o", "x.svg", "--picture", "curves", "--d-k", "7"], "there are no runs of unit, 1/√d_k, d_k=7"),
+     (["--picture", "start", "--d-k", "64"], "--picture, --d-k: only for a picture; say where to with -o"),
+     (["-o", "x.svg", "--d-k", "64"], "--d-k goes with --picture curves"),
      (["--results", "none.json"], "none.json: cannot be read")],
 )  # fmt: skip
 def test_mistakes_on_the_command_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

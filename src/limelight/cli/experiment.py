@@ -22,10 +22,18 @@ def experiment(
         Path | None, typer.Option("--output", "-o", help="Draw it to this .svg or .png file.")
     ] = None,
     picture: Annotated[
-        str, typer.Option(help="What to draw: held-out, start, or curves over the steps.")
-    ] = "held-out",
-    d_k: Annotated[int, typer.Option("--d-k", help="With --picture curves: the head size.")] = 256,
-    theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
+        str | None,
+        typer.Option(
+            help="With -o: draw held-out, start, or curves over the steps.", show_default="held-out"
+        ),
+    ] = None,
+    d_k: Annotated[
+        int | None,
+        typer.Option("--d-k", help="With --picture curves: the head size.", show_default="256"),
+    ] = None,
+    theme: Annotated[
+        str | None, typer.Option(help="With -o: light or dark.", show_default="light")
+    ] = None,
     results: Annotated[
         Path | None,
         typer.Option(help="Other results of examples/scaling.py.", show_default="those shipped"),
@@ -37,13 +45,26 @@ def experiment(
 
     if name != "scaling":
         raise ArgumentError(f"there is no experiment {name!r}: choose scaling")
+    _check(output, picture, d_k, theme)
     found = scaling(results)
     if output is not None:
-        _draw(found, picture, d_k, theme, output)
+        _draw(found, picture or "held-out", 256 if d_k is None else d_k, theme or "light", output)
     if json:
         print_json(found.to_dict())
     else:
         _show(found)
+        if output is not None:
+            typer.echo(f"drew {picture or 'held-out'} to {output}")
+
+
+def _check(output: Path | None, picture: str | None, d_k: int | None, theme: str | None) -> None:
+    """Options that would change nothing are a mistake."""
+    drawing = {"--picture": picture, "--d-k": d_k, "--theme": theme}
+    idle = [name for name, given in drawing.items() if given is not None]
+    if output is None and idle:
+        raise ArgumentError(f"{', '.join(idle)}: only for a picture; say where to with -o FILE")
+    if d_k is not None and picture != "curves":
+        raise ArgumentError("--d-k goes with --picture curves: the other pictures show every size")
 
 
 def _draw(found: Scaling, picture: str, d_k: int, theme: str, output: Path) -> None:
