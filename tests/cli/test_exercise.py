@@ -29,7 +29,7 @@ def test_nothing_typed_loses_progress():
     lines = ["nonsense", "", "5,2", "5,2,-1", "[[[", "hint", "5,2,-1", "\x00", *RIGHT[1:]]
     result = run("--level", "0", lines=lines)
     assert result.exit_code == 0
-    assert "Done: 5 of 5 steps on your own, 4 at once." in result.stdout
+    assert "Done: 4 of 5 steps on your own, 4 at once; 1 with a hint." in result.stdout
     assert result.stdout.count("1 of 5") == 1
     assert "The scores were not scaled" in result.stdout
 
@@ -79,7 +79,7 @@ def test_check_for_machines():
     assert [item["kind"] for item in found["feedback"]] == ["", "top-value-only"]
     assert found["exercise"] == WORKED.to_dict()
     text = run("--level", "0", *given).stdout
-    assert "✓ scores: Right." in text
+    assert "✓ raw: Right." in text
     assert "✗ output: Only the value" in text
 
 
@@ -106,8 +106,11 @@ def test_quiz():
     [
         (["--level", "9"], "there is no level 9"),
         (["--step", "sum"], "there is no step 'sum'"),
-        (["--check", "5,2,-1"], "write the step and the answer"),
-        (["--check", "sum=5"], "there is no step 'sum'"),
+        (["--seed", "1", "--check", "5,2,-1"], "write the step and the answer"),
+        (["--seed", "1", "--check", "sum=5"], "there is no step 'sum'"),
+        (["--check", "raw=5,2"], "--check needs --seed"),
+        (["--seed", "1", "--step", "raw", "--check", "raw=5,2"], "leave out --step"),
+        (["--quiz", "--check", "raw=5,2", "--level", "2"], "leave out --level, --check"),
         (["--seed", "-1"], "seed=-1: give a whole number ≥ 0"),
     ],
 )

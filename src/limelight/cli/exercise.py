@@ -19,24 +19,25 @@ if TYPE_CHECKING:
 
 MARKS = {"right": "[green]✓[/]", "rounding": "[yellow]≈[/]", "mistake": "[red]✗[/]",
          "wrong": "[red]✗[/]", "unreadable": "[yellow]?[/]"}  # fmt: skip
-NAMES = {"raw": "scores", "scaled": "scaled", "weights": "weights", "output": "output",
-         "dominant": "value"}  # fmt: skip
 
 
 def exercise(
-    level: Annotated[int, typer.Option(help="From 1 to 5; 0 is the worked example.")] = 1,
+    level: Annotated[
+        int | None, typer.Option(help="From 1 to 5; 0 is the worked example.", show_default="1")
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Which exercise of the level.", show_default="a new one")
     ] = None,
     step: Annotated[
-        str, typer.Option(help="Begin at raw, scaled, weights, output or dominant.")
-    ] = "raw",
+        str | None,
+        typer.Option(help="Begin at raw, scaled, weights, output or dominant.", show_default="raw"),
+    ] = None,
     quiz: Annotated[
         bool, typer.Option("--quiz", help="Questions on what is often misread instead.")
     ] = False,
     check: Annotated[
         list[str] | None,
-        typer.Option(help="Check an answer without asking, as raw=5,2,-1; can be repeated."),
+        typer.Option(help="Check an answer to a known --seed, as raw=5,2,-1; can be repeated."),
     ] = None,
     answers: Annotated[
         bool, typer.Option("--answers", help="Give the solution and the arithmetic.")
@@ -45,18 +46,29 @@ def exercise(
 ) -> None:
     """Compute an attention by hand and have every step checked.
 
-    Five steps: the dot products, the scaled scores, the weights, the output, and which value
-    dominates. At the prompt, 'hint' helps, 'show' gives the step's solution, 'quit' stops; the same
-    level and seed bring the same exercise back.
+    Five steps: the dot products (raw), the scaled scores, the weights, the output, and which value
+    is dominant. At the prompt, 'hint' helps, 'show' gives the step's solution, 'quit' stops; the
+    same level and seed bring the same exercise back.
     """
     from limelight.exercises import Progress, generate
 
     if quiz:
+        chosen = {"--level": level, "--seed": seed, "--step": step, "--check": check}
+        idle = [name for name, given in chosen.items() if given is not None and given != []]
+        if idle:
+            raise ArgumentError(
+                f"--quiz asks the same questions always: leave out {', '.join(idle)}"
+            )
         _quiz(answers, json)
         return
+    level = 1 if level is None else level
+    if check and seed is None and level > 0:
+        raise ArgumentError("--check needs --seed, or it would judge a new exercise by old answers")
+    if check and step is not None:
+        raise ArgumentError("--check names its steps itself, as raw=5,2,-1: leave out --step")
     seed = random.SystemRandom().randrange(1, 10_000) if seed is None else seed
     task = generate(level, seed)
-    progress = Progress.at(task, step)
+    progress = Progress.at(task, step or "raw")
     if check:
         _check(task, check, json)
     elif json:
@@ -84,7 +96,7 @@ def _check(task: Exercise, given: list[str], json: bool) -> None:
     out = console()
     _present(out, task)
     for feedback in found:
-        _say(out, feedback, f"{NAMES[feedback.step]}: ")
+        _say(out, feedback, f"{feedback.step}: ")
 
 
 def _ask(out: Console, progress: Progress) -> None:
@@ -99,7 +111,7 @@ def _ask(out: Console, progress: Progress) -> None:
         if step != asked:
             asked, hints = step, 0
             out.print(f"[bold]{progress.done + 1} of {len(STEPS)}[/]  {task.question(step)}")
-        line = _read(out, f"{NAMES[step]}> ")
+        line = _read(out, f"{step}> ")
         word = "quit" if line is None else line.strip().lower()
         if word in ("quit", "exit", "q"):
             _stop(out, progress)
@@ -108,6 +120,7 @@ def _ask(out: Console, progress: Progress) -> None:
             known = task.hints(step)
             indented(out, f"{known[min(hints, len(known) - 1)]}\n", 2)
             hints += 1
+            progress = progress.hint()
         elif word in ("show", "s"):
             for row in task.working(step):
                 out.print(f"  {row}")
@@ -159,7 +172,7 @@ def _solution(out: Console, task: Exercise) -> None:
     from limelight.exercises import STEPS
 
     for step in STEPS:
-        out.print(f"[bold]{NAMES[step]}[/]")
+        out.print(f"[bold]{step}[/]")
         for row in task.working(step):
             out.print(f"  {row}", markup=False)
 
@@ -176,9 +189,13 @@ def _finish(out: Console, progress: Progress) -> None:
     from limelight.exercises import LEVELS, STEPS
 
     task = progress.exercise
-    alone = [name for name in STEPS if name not in progress.shown]
+    alone = [name for name in STEPS if name not in progress.shown | progress.hinted]
     first = sum(progress.tries[STEPS.index(name)] == 1 for name in alone)
-    out.print(f"[bold]Done[/]: {len(alone)} of {len(STEPS)} steps on your own, {first} at once.")
+    hinted = len(progress.hinted - progress.shown)
+    helped = f"; {hinted} with a hint" if hinted else ""
+    out.print(
+        f"[bold]Done[/]: {len(alone)} of {len(STEPS)} steps on your own, {first} at once{helped}."
+    )
     if len(alone) == len(STEPS) == first and task.level < max(LEVELS):
         more = f"--level {task.level + 1}"
         out.print(f"The next level: limelight exercise {more} ({LEVELS[task.level + 1].summary})")

@@ -23,6 +23,7 @@ class Progress:
     done: int = 0
     tries: tuple[int, ...] = (0,) * len(STEPS)
     shown: frozenset[str] = field(default_factory=frozenset)  # steps whose solution was shown
+    hinted: frozenset[str] = field(default_factory=frozenset)  # steps with a hint taken
     feedback: Feedback | None = None
 
     @classmethod
@@ -52,6 +53,10 @@ class Progress:
         tries[self.done] += feedback.verdict != "unreadable"
         return replace(self, done=self.done + feedback.right, tries=tuple(tries), feedback=feedback)
 
+    def hint(self) -> Progress:
+        """The same step, with a hint taken."""
+        return self if self.step is None else replace(self, hinted=self.hinted | {self.step})
+
     def show(self) -> Progress:
         """Past this step, with its solution shown."""
         if self.step is None:
@@ -63,5 +68,6 @@ class Progress:
             "step": self.step, "finished": self.finished, "done": list(STEPS[: self.done]),
             "tries": dict(zip(STEPS, self.tries, strict=True)),
             "shown": [step for step in STEPS if step in self.shown],
+            "hinted": [step for step in STEPS if step in self.hinted],
             "feedback": None if self.feedback is None else self.feedback.to_dict(),
         }  # fmt: skip
