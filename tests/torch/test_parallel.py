@@ -145,7 +145,7 @@ def count_collectives(group: Any, length: int) -> dict[str, Any]:
 def test_collectives_and_bytes_are_those_of_the_formulas(length: int, ranks: int) -> None:
     row = 2 * 2 * (8 + 8) * 4  # batch × key heads × sizes × bytes of float32
     forward, backward = gather_traffic(Layout(ranks).sizes(length), row, row)
-    notes = (ranks - 1) * 19 * 8  # the 19 integers in which the ranks compare shapes and options
+    notes = (ranks - 1) * 20 * 8  # the 20 integers in which the ranks compare shapes and options
     for found in on(ranks, count_collectives, length):
         assert found == {"notes": notes, "forward": forward, "backward": backward}
     if length == 48:  # equal shards: the formulas as the docs print them
