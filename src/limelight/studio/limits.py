@@ -21,7 +21,7 @@ class Limits:
     config_bytes: int = 4 * MIB  # a model's config.json
     run_bytes: int = 256 * MIB  # the part of a training run's log that is read
     open_captures: int = 4  # kept open; the least recently used is closed
-    made_captures: int = 8  # made from a model in this session and kept
+    made_captures: int = 8  # made from a model since the start and kept
     tile_bytes: int = 192 * MIB  # tiles kept, over all heads
     pyramids: int = 24  # heads whose tiles are kept, over all captures
     threads: int = max(2, os.cpu_count() or 2)  # of each lane but the heavy one

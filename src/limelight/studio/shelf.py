@@ -69,7 +69,7 @@ class Book:
 
 
 class Shelf:
-    """Shipped captures first, then those in the folders, then those made in this session."""
+    """Shipped captures first, then those in the folders, then those made since the start."""
 
     def __init__(self, folders: Folders, limits: Limits) -> None:
         self._folders = folders
@@ -108,7 +108,7 @@ class Shelf:
         return self._opened(*found)
 
     def add(self, name: str, capture: Capture) -> Book:
-        """A capture made in this session, kept until newer ones push it out."""
+        """A capture made since the start, kept until newer ones push it out."""
         taken = self._listed()
         with self._lock:
             names = itertools.chain([name], (f"{name}-{n}" for n in itertools.count(2)))
