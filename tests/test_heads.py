@@ -182,7 +182,7 @@ def test_it_tells_and_shows_itself() -> None:
     sites = [made(MADE["previous"]), made(MADE["sink"])]
     found = find(sites, progress=lambda done, total: told.append((done, total)))
     assert told == [(1, 2), (2, 2)]
-    assert "previous   0.0 1.00" in repr(found)
+    assert "previous   L0H0 1.00" in repr(found)
     assert "looks at the token before" in found._repr_html_()
     data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert data["heads"][0]["kinds"] == ["previous"]

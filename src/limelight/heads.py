@@ -35,6 +35,7 @@ from limelight.call import Call
 from limelight.capture import Capture, Site
 from limelight.engines._numpy_pool import pairs
 from limelight.errors import ArgumentError
+from limelight.numbers import counted
 from limelight.regions import one_head
 
 Array = NDArray[Any]
@@ -128,18 +129,18 @@ class Heads:
         return {"score": score, "chance": chance, "rows": int(self.rows[kind][site, head])}
 
     def lines(self, most: int = 5) -> list[tuple[str, str, list[str]]]:
-        """For each kind: its name, meaning, and its best heads as text."""
+        """For each kind: its name, meaning, and its best heads as text, as "L3H1 0.83"."""
         return [
             (kind.name, kind.meaning, [
-                f"{self.layers[s]}.{h} {score:.2f}{'' if self.is_kind(kind.name)[s, h] else '?'}"
+                f"L{self.layers[s]}H{h} {score:.2f}{'' if self.is_kind(kind.name)[s, h] else '?'}"
                 for s, h, score in self.best(kind.name, most)
             ])
             for kind in KINDS
         ]  # fmt: skip
 
     def __repr__(self) -> str:
-        count = sum(self.heads)
-        title = f"Kinds of {count} heads in {len(self.sites)} layers (layer.head score; ? = weak)"
+        size = f"{counted(sum(self.heads), 'head')} in {counted(len(self.sites), 'layer')}"
+        title = f"Kinds of {size} (L3H1: layer 3, head 1; ? = weak)"
         body = [f"  {name:<10} {', '.join(best) or '–'}" for name, _, best in self.lines()]
         return "\n".join([title, *body])
 
@@ -149,7 +150,7 @@ class Heads:
             f"<td>{escape(', '.join(best) or '–')}</td></tr>"
             for name, meaning, best in self.lines()
         )
-        return ("<table><thead><tr><th>kind</th><th>such a head</th><th>layer.head score</th></tr>"
+        return ("<table><thead><tr><th>kind</th><th>such a head</th><th>the strongest</th></tr>"
                 f"</thead><tbody>{rows}</tbody></table>")  # fmt: skip
 
 

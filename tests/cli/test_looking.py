@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,8 @@ def test_in_the_terminal(path: Path) -> None:
 def test_heads_as_a_table_and_as_json(path: Path) -> None:
     text = run("heads", path).stdout
     assert "6 heads in 2 layers" in text
+    assert re.search(r"L\dH\d 0\.\d\d", text)
+    assert not re.search(r"L\dH\d$", text, re.MULTILINE)  # no break between a head and its score
     assert "previous" in text
     assert max(map(len, text.splitlines())) <= 80
     data = json.loads(run("heads", path, "--json").stdout)
@@ -91,6 +94,7 @@ def test_heads_as_a_table_and_as_json(path: Path) -> None:
     assert [kind["kind"] for kind in one["kinds"]] == ["sink"]
     assert set(one["heads"][0]["scores"]) == {"sink"}
     assert "chance" in run("heads", path, "--kind", "sink").stdout
+    assert "too weak: below 0.6" in run("heads", path, "--kind", "sink").stdout
     assert "no row of this text has such a key" in run("heads", path, "--kind", "bracket").stdout
 
 

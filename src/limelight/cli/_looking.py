@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,6 +45,16 @@ def region(text: str | None, option: str) -> slice | None:
         return slice(first, int(stop) if stop else None)
     except ValueError:
         raise ArgumentError(f"{option} {text}: write a region as 100:356, 100: or :356") from None
+
+
+def folded(parts: Iterable[str], width: int) -> str:
+    """The parts with commas between, in lines of that width; none is broken inside.
+
+    >>> folded(["L1H2 0.83", "L0H0 0.50?", "L4H3 0.41?"], 24)
+    'L1H2 0.83, L0H0 0.50?,\\nL4H3 0.41?'
+    """
+    whole = ", ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
+    return textwrap.fill(whole, width).replace("\N{NO-BREAK SPACE}", " ")
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from limelight.cli._edge import JsonOption, console, print_json, right, show, table
-from limelight.cli._looking import CaptureArgument, opened, progress
+from limelight.cli._looking import CaptureArgument, folded, opened, progress
+from limelight.numbers import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +47,7 @@ def heads(
         return
     out = console()
     out.print(str(held.source.get("model", "capture")), style="bold", end="  ", markup=False)
-    out.print(f"{sum(found.heads)} heads in {len(held)} layers\n")
+    out.print(f"{counted(sum(found.heads), 'head')} in {counted(len(held), 'layer')}\n")
     if kind is None:
         _all(out, found, most)
     else:
@@ -61,19 +62,26 @@ def _one(found: Heads, kind: str) -> dict[str, object]:
 
 
 def _all(out: Console, found: Heads, most: int) -> None:
-    view = table("kind", "such a head", "there are", "the strongest, as layer.head and score")
+    view = table("kind", "such a head", "there are", "the strongest, with score")
+    view.columns[3].no_wrap = True
     for name, meaning, best in found.lines(most):
         count = str(int(found.is_kind(name).sum())) if best else "–"
-        view.add_row(name, meaning, count, ", ".join(best) or "[dim]nothing to judge it by[/]")
+        told = folded(best, max(26, out.width - 64)) or "[dim]nothing to judge it by[/]"
+        view.add_row(name, meaning, count, told)
     show(out, right(view, 2))
-    out.print("[dim]? = too weak to be one; --kind induction shows a kind in detail[/]")
+    out.print("L3H1: layer 3, head 1; ? = too weak to be one", style="dim")
+    out.print("--kind induction shows a kind in detail", style="dim")
 
 
 def _detail(out: Console, found: Heads, kind: str, most: int) -> None:
+    from limelight.heads import KINDS
+
+    least = next(row.threshold for row in KINDS if row.name == kind)
     view = table("layer", "head", "score", "chance", "rows", "")
     for site, head, score in found.best(kind, most):
         chance, rows = found.chance[kind][site, head], int(found.rows[kind][site, head])
-        weak = "" if found.is_kind(kind)[site, head] else "[dim]too weak to be one[/]"
+        below = f"{least:g}" if score < least else "twice the chance"
+        weak = "" if found.is_kind(kind)[site, head] else f"[dim]too weak: below {below}[/]"
         view.add_row(str(found.layers[site]), str(head), f"{score:.3f}", f"{chance:.3f}",
                      f"{rows:,}", weak)  # fmt: skip
     if view.row_count:
