@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import limelight as ll
+from limelight.capture.health import cell
+from limelight.health import written
 from tests.cases import CASES, Case
 
 
@@ -70,6 +72,15 @@ def test_summary() -> None:
     assert max(len(line) for line in text.splitlines()) <= 100
     assert json.loads(json.dumps(summary.to_dict()))[1]["verdict"] == "saturated"
     assert "<table>" in health._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("p", "text"), [(0.9534, "0.95"), (0.9479, "0.948"), (0.94996, "0.94996"), (0.7951, "0.795"),
+                    (0.8, "0.80"), (0.5, "0.50"), (np.nan, "–")]
+)  # fmt: skip
+def test_a_weight_near_a_bound_is_written_on_its_side(p: float, text: str) -> None:
+    assert written(p) == cell("max_prob", p) == text
+    assert cell("max_prob", p, "peaked") == (f"~{text}" if text != "–" else text)
 
 
 def test_rows_that_are_not_a_number_are_said_so() -> None:

@@ -209,8 +209,9 @@ class Summary:
     def _cells(self) -> list[tuple[str, ...]]:
         return [
             (str(head), f"{self.rows[head]:,}", _number(self.max_logit[head], ".2f"),
+             written(self.max_prob[head], 3),
              *(_number(getattr(self, name)[head], ".3f")
-               for name in ("max_prob", "gradient", "entropy", "spread")),
+               for name in ("gradient", "entropy", "spread")),
              _number(self.effective_keys[head], ",.2f"),
              *(_number(getattr(self, name)[head], ".0%") for name in ("peaked", "saturated")),
              str(self.verdict[head]) or ("not a number" if self.not_a_number[head] else "–"))
@@ -221,6 +222,18 @@ class Summary:
 MEANS = ("max_prob", "gradient", "entropy", "spread", "effective_keys", "peaked", "saturated")
 HEADINGS = ("head", "rows", "max logit", "max p", "gradient", "entropy", "spread", "keys used",
             "peaked", "saturated", "verdict")  # fmt: skip
+
+
+def written(max_prob: float, digits: int = 2) -> str:
+    """A largest weight as text, with as many more digits as keep it on its side of the bounds.
+
+    >>> written(0.9521), written(0.9479), written(0.79996)
+    ('0.95', '0.948', '0.79996')
+    """
+    text = _number(max_prob, f".{digits}f")
+    crossed = any((max_prob >= bound) != (float(text) >= bound) for bound in (SATURATED, PEAKED)
+                  if np.isfinite(max_prob))  # fmt: skip
+    return written(max_prob, digits + 1) if crossed and digits < 6 else text
 
 
 def _count(call: Call) -> Any:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from limelight.capture.site import Site
 from limelight.errors import ArgumentError
-from limelight.health import PEAKED, SATURATED, Summary
+from limelight.health import PEAKED, SATURATED, Summary, written
 
 Table = NDArray[np.float64]
 FIGURES = tuple(field.name for field in fields(Summary))
@@ -145,6 +145,8 @@ def cell(figure: str, value: float, verdict: str = "") -> str:
     if np.isinf(value):
         return "−∞" if value < 0 else "∞"
     mark = {"saturated": "!", "peaked": "~"}.get(verdict, "")
+    if figure == "max_prob":
+        return mark + written(value)
     return mark + FORMATS.get(figure, "{:.2f}").format(value)
 
 
