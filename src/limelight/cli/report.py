@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from limelight.cli._edge import JsonOption, print_json
+from limelight.cli._looking import progress
 from limelight.errors import ArgumentError
+from limelight.numbers import counted
 
 MEGABYTE = 1_000_000
 
@@ -43,22 +43,17 @@ def report(
     if target.exists() and not force:
         raise ArgumentError(f"{target} is there already: give --force to replace it")
     held = open_capture(capture)
-    bars = Progress(
-        TextColumn("looking at the heads"), BarColumn(), MofNCompleteColumn(),
-        console=Console(stderr=True), transient=True, disable=json,
-    )  # fmt: skip
-    with bars:
-        task = bars.add_task("", total=None)
+    with progress("looking at the heads") as told:
         made = write_report(
             held, target, budget=int(budget * MEGABYTE), precision=precision, batch=batch,
-            title=title, progress=lambda done, all_: bars.update(task, completed=done, total=all_),
+            title=title, progress=told,
         )  # fmt: skip
     facts = {"file": str(target), "bytes": made.size, "heads": made.heads,
              "heads_with_vectors": made.complete, "precision": precision}  # fmt: skip
     if json:
         print_json(facts)
         return
-    typer.echo(f"{target}: {made.size / MEGABYTE:.2f} MB, {made.heads} heads, the vectors of "
-               f"{made.complete} of them as {precision}")  # fmt: skip
+    typer.echo(f"{target}: {made.size / MEGABYTE:.2f} MB, {counted(made.heads, 'head')}, the "
+               f"vectors of {made.complete:,} of them as {precision}")  # fmt: skip
     if made.complete < made.heads:
         typer.echo("A larger --budget keeps more of them.")
