@@ -191,6 +191,13 @@ def test_what_cannot_be_had_is_said(studio: Running, path: str, said: str) -> No
     assert said in reply.json()["error"]
 
 
+def test_a_browser_gets_a_page_where_nothing_is(studio: Running) -> None:
+    reply = studio.ask("/nothing<b>", headers={"Accept": "text/html,*/*;q=0.8"})
+    assert (reply.status, reply.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert b"There is nothing at /nothing&lt;b&gt;" in reply.body
+    assert b"<a href=/>" in reply.body
+
+
 def test_pictures_are_files(studio: Running) -> None:
     png = studio.ask(f"{HEAD}/picture?format=png&high=0.5&theme=dark")
     assert png.body.startswith(b"\x89PNG")

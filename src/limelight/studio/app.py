@@ -43,6 +43,8 @@ def _routes(studio: Studio) -> list[BaseRoute]:
         return answer(description)
 
     async def unknown(request: Request) -> Response:
+        if "text/html" in request.headers.get("accept", ""):  # a person's browser
+            return pages.missing(request.url.path)
         return problem(404, f"there is nothing at {request.url.path}: see /api/openapi.json")
 
     return [

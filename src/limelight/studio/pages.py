@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
@@ -41,6 +42,18 @@ async def _page(_: Request) -> Response:
 async def _icon(_: Request) -> Response:
     icon = static_folder() / "favicon.svg"
     return FileResponse(icon) if icon.is_file() else Response(status_code=404)
+
+
+def missing(path: str) -> Response:
+    """What a browser shows at an address where nothing is."""
+    return HTMLResponse(
+        "<!doctype html><html lang=en><meta charset=utf-8><title>limelight: not found</title>"
+        '<meta name=color-scheme content="light dark">'
+        f"<h1>There is nothing at {escape(path)}</h1>"
+        "<p><a href=/>To the studio</a>, or what its <a href=/api/openapi.json>API</a> answers to."
+        "</html>",
+        status_code=404,
+    )
 
 
 def routes() -> list[BaseRoute]:
