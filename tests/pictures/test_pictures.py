@@ -18,7 +18,7 @@ from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError, FileError, LimelightError, ShapeError
 from limelight.heatmap import heatmap, weights
 from limelight.pictures import Picture, lettering
-from limelight.pictures.colour import THEME, THEMES, ramp, rgb
+from limelight.pictures.colour import THEME, THEMES, ink_on, ramp, rgb
 from limelight.pictures.frame import number, positions
 from limelight.pictures.png import encode
 from limelight.pictures.scene import Box, Label, Pixels, Stroke
@@ -177,6 +177,18 @@ def test_patches_are_lit_where_the_weight_is() -> None:
     assert len(ring.marks) == len(drawn.marks) + 16
     same = pictures.patches(image, light[1:].reshape(2, 3), query=4)
     assert sum(isinstance(m, Stroke) for m in same.marks) >= 16
+
+
+def test_a_patch_s_number_stands_on_one_colour() -> None:
+    image = np.full((40, 60, 3), 255, np.uint8)
+    image[:, ::2] = 0  # black and white under every number
+    drawn = pictures.patches(image, np.full((2, 3), 1 / 6))
+    plates = [mark for mark in drawn.marks if isinstance(mark, Box)]
+    numbers = [mark for mark in drawn.marks if isinstance(mark, Label) and mark.text == ".17"]
+    assert len(plates) == len(numbers) == 6
+    for plate, label in zip(plates, numbers, strict=True):
+        assert plate.x < label.x < plate.x + plate.width
+        assert label.fill == ink_on(rgb(plate.fill))
 
 
 def test_heads_are_marked_by_their_verdict() -> None:

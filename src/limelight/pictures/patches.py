@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError, ShapeError
 from limelight.pictures import frame
-from limelight.pictures.colour import STEPS, Scale, ink_on, rgb, theme_of
-from limelight.pictures.scene import Label, Mark, Picture, Pixels, Stroke
+from limelight.pictures.colour import STEPS, Scale, css, ink_on, rgb, theme_of
+from limelight.pictures.lettering import width as text_width
+from limelight.pictures.scene import Box, Label, Mark, Picture, Pixels, Stroke
 
 SIDE = 300.0  # CSS pixels of the longer side
 DARK = 0.38  # what is left of the image, in grey, where no attention falls
@@ -116,7 +117,10 @@ def _lit(image: NDArray[np.uint8], light: NDArray[np.float64]) -> NDArray[np.uin
 def _numbers(
     lit: NDArray[Any], shown: NDArray[np.uint8], x: float, y: float, wide: float, tall: float
 ) -> list[Mark]:
-    """Lines between the patches, and their weights where there is room to write them."""
+    """Lines between the patches, and their weights where there is room to write them.
+
+    A patch is light and dark at once, so its number stands on a plate of its mean colour.
+    """
     rows, columns = lit.shape
     width, height = wide / columns, tall / rows
     if min(width, height) < ROOM:
@@ -128,9 +132,14 @@ def _numbers(
     down, across = shown.shape[0] // rows, shown.shape[1] // columns
     for r, c in np.ndindex(rows, columns):
         part = shown[r * down : (r + 1) * down, c * across : (c + 1) * across]
-        ink = ink_on(part.reshape(-1, 3).mean(axis=0))
-        middle = x + (c + 0.5) * width, y + (r + 0.5) * height
-        marks.append(Label(*middle, f"{lit[r, c]:.2f}".removeprefix("0"), ink, 10.0, "middle"))
+        mean = part.reshape(-1, 3).mean(axis=0)
+        x0, y0 = x + (c + 0.5) * width, y + (r + 0.5) * height
+        text = f"{lit[r, c]:.2f}".removeprefix("0")
+        room = text_width(text, 10.0) + 6
+        marks += [
+            Box(x0 - room / 2, y0 - 7, room, 14, css(mean)),
+            Label(x0, y0, text, ink_on(mean), 10.0, "middle"),
+        ]
     return marks
 
 
