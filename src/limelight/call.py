@@ -14,6 +14,7 @@ from limelight.allowed import Allowed, flatten
 from limelight.arrays import dtype_name, expand, is_torch
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.masks import as_mask
+from limelight.numbers import counted
 from limelight.records import lean
 
 FLOATS = ("float64", "float32", "bfloat16", "float16")
@@ -226,18 +227,19 @@ def _check_shapes(query: Any, key: Any, value: Any) -> tuple[int, ...]:
         raise ShapeError(f"queries and keys have size 0: they need at least one number ({shapes})")
     if key.shape[-2] != value.shape[-2]:
         raise ShapeError(
-            f"{key.shape[-2]} keys but {value.shape[-2]} values: each key goes with one value "
-            f"({shapes})"
+            f"{counted(key.shape[-2], 'key')} but {counted(value.shape[-2], 'value')}: each "
+            f"key goes with one value ({shapes})"
         )
     hq, hk = query.shape[-3], key.shape[-3]
     if value.shape[-3] != hk:
         raise ShapeError(
-            f"{hk} key heads but {value.shape[-3]} value heads: they must be equal ({shapes})"
+            f"{counted(hk, 'key head')} but {counted(value.shape[-3], 'value head')}: they must be "
+            f"equal ({shapes})"
         )
     if hq and (hk == 0 or hq % hk):
         raise ShapeError(
-            f"{hq} query heads cannot share {hk} key heads: the first must be a multiple of the "
-            f"second ({shapes})"
+            f"{counted(hq, 'query head')} cannot share {counted(hk, 'key head')}: the first must "
+            f"be a multiple of the second ({shapes})"
         )
     try:
         return np.broadcast_shapes(*(tuple(array.shape[:-3]) for array in (query, key, value)))
@@ -292,8 +294,8 @@ def _check_bias(bias: Any, query: Any, batch: tuple[int, ...], heads: int, nq: i
         bias = bias.reshape((1,) * (2 - bias.ndim) + tuple(bias.shape))
     if bias.shape[-2] not in (1, nq) or bias.shape[-1] not in (1, nk):
         raise ShapeError(
-            f"the bias has shape {tuple(bias.shape)}, but there are {nq} queries and {nk} keys: "
-            f"its last two axes must be {nq} (or 1) and {nk} (or 1)"
+            f"the bias has shape {tuple(bias.shape)} for {counted(nq, 'query')} and "
+            f"{counted(nk, 'key')}: its last two axes must be {nq} (or 1) and {nk} (or 1)"
         )
     return flatten(bias, batch, heads, "bias")
 
@@ -302,8 +304,8 @@ def _check_sinks(sinks: Any, query: Any, heads: int) -> Any:
     sinks = _beside(sinks, query, "sinks")
     if tuple(sinks.shape) not in ((heads,), ()) or (sinks.ndim == 0 and heads != 1):
         raise ShapeError(
-            f"sinks has shape {tuple(sinks.shape)}: it needs one number for each of the "
-            f"{heads} query heads, shape ({heads},)"
+            f"sinks has shape {tuple(sinks.shape)}: it needs one number for each query head, "
+            f"shape ({heads},)"
         )
     return sinks.reshape(heads)
 

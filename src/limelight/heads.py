@@ -183,7 +183,9 @@ def find(
 def scores(site: Site, *, batch: int = 0) -> list[dict[str, Score]]:
     """Every head's scores at one site, kind by kind."""
     if not -site.batch <= batch < site.batch:
-        raise ArgumentError(f"batch={batch} is outside the {site.batch} entries of the batch")
+        raise ArgumentError(
+            f"batch={batch}: the capture has {counted(site.batch, 'entry')}, numbered from 0"
+        )
     targets = _targets(site, batch)
     health = site.health()
     spread = health.spread

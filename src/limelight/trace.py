@@ -21,6 +21,7 @@ from limelight.call import Call, prepare
 from limelight.cell import Cell, cell, index
 from limelight.errors import ArgumentError, ShapeError
 from limelight.health import Health
+from limelight.numbers import counted
 from limelight.reference import State, Steps
 
 MOST_CELLS = 1 << 24  # about a dozen tables of 128 MiB
@@ -192,7 +193,8 @@ def _check_tokens(tokens: Any, call: Call) -> Tokens | None:
         queries = keys[len(keys) - call.queries :]
     if len(queries) != call.queries or len(keys) != call.keys:
         raise ShapeError(
-            f"{len(keys)} tokens for {call.keys} keys and {len(queries)} for {call.queries} "
-            f"queries: give one for each key, or the pair (query tokens, key tokens)"
+            f"{counted(len(keys), 'token')} for {counted(call.keys, 'key')} and {len(queries):,} "
+            f"for {counted(call.queries, 'query')}: give one for each key, or the pair "
+            f"(query tokens, key tokens)"
         )
     return queries, keys

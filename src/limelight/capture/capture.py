@@ -11,6 +11,7 @@ from typing import Any
 from limelight.capture.health import HealthTables
 from limelight.capture.site import Array, Labels, Site
 from limelight.errors import ArgumentError
+from limelight.numbers import counted
 
 
 @dataclass(frozen=True)
@@ -97,10 +98,11 @@ class Capture:
         return mimebundle(self)
 
     def __repr__(self) -> str:
-        words = [f"{len(self.sites)} site{'s' if len(self.sites) != 1 else ''}"]
+        words = [counted(len(self.sites), "site")]
         if self.sites:
             site = self.sites[0]
-            words.append(f"batch {site.batch}, {site.heads} heads, {site.queries} × {site.keys}")
+            size = f"{site.queries:,} × {site.keys:,}"
+            words.append(f"batch {site.batch}, {counted(site.heads, 'head')}, {size}")
         if self.grid is not None:
             words.append(f"image of {self.grid.rows} × {self.grid.columns} patches")
         if "model" in self.source:

@@ -21,6 +21,7 @@ from limelight.engines import choose
 from limelight.errors import ArgumentError, ShapeError
 from limelight.health import Health
 from limelight.masks import Mask
+from limelight.numbers import counted
 from limelight.reference import State
 
 if TYPE_CHECKING:
@@ -242,14 +243,15 @@ class Site:
         return mimebundle(self)
 
     def __repr__(self) -> str:
-        shape = f"{self.queries} × {self.keys}"
-        share = "" if self.heads == self.key_heads else f" on {self.key_heads} key heads"
+        shape = f"{self.queries:,} × {self.keys:,}"
+        share = f" on {counted(self.key_heads, 'key head')}"
+        heads = counted(self.heads, "head") + (share if self.heads != self.key_heads else "")
         extra = [f"softcap {self.softcap:g}"] if self.softcap is not None else []
         extra += ["sinks"] if self.sinks is not None else []
         extra += ["bias"] if self.bias is not None else []
         mask = "everything" if self.mask is None else self.mask.expression
         return (f"Site({self.name!r}, layer {self.layer}, {self.kind}, batch {self.batch}, "
-                f"{self.heads} heads{share}, {shape}, size {self.query.shape[3]}, {mask}"
+                f"{heads}, {shape}, size {self.query.shape[3]}, {mask}"
                 f"{''.join(', ' + word for word in extra)})")  # fmt: skip
 
     @property

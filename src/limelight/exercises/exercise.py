@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError
-from limelight.numbers import number, operand, vector
+from limelight.numbers import counted, number, operand, vector
 from limelight.trace import Trace, trace
 
 Array = NDArray[np.float64]
@@ -69,8 +69,8 @@ class Exercise:
     def __post_init__(self) -> None:
         if self.position is not None and not 0 <= self.position < len(self.keys):
             raise ArgumentError(
-                f"position={self.position}: the query stands on one of {len(self.keys)} keys, "
-                f"numbered from 0"
+                f"position={self.position}: the query stands on one of "
+                f"{counted(len(self.keys), 'key')}, numbered from 0"
             )
         self.trace  # noqa: B018  # sizes that do not fit are an error now, not at the first answer
 
@@ -119,11 +119,12 @@ class Exercise:
 
     def question(self, step: str) -> str:
         """What is asked, and in what form."""
+        count = counted(len(self.keys), "number")
         how = {
-            "raw": f"{len(self.keys)} numbers, one for each key.",
-            "scaled": f"{len(self.keys)} numbers, two digits after the point are enough.",
-            "weights": f"{len(self.keys)} numbers that sum to 1, two digits each.",
-            "output": f"{len(self.values[0])} numbers, two digits each.",
+            "raw": f"{count}, one for each key.",
+            "scaled": f"{count}, two digits after the point are enough.",
+            "weights": f"{count} that sum to 1, two digits each.",
+            "output": f"{counted(len(self.values[0]), 'number')}, two digits each.",
             "dominant": "One number.",
         }[known(step)]
         hidden = ""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError, ShapeError
+from limelight.numbers import counted
 from limelight.pictures import frame
 from limelight.pictures.colour import Scale, css, ink_on, theme_of
 from limelight.pictures.scene import Box, Label, Mark, Picture, Pixels
@@ -102,7 +103,7 @@ def draw(
     marks += _legend(fit, x, top, tall, figure, verdict, look)
     full = x + max(frame.legend_width(fit, "", False), frame.widest([TITLES[figure]], frame.SMALL))
     full = max(full + frame.MARGIN, frame.heading_width(title, "") if title else 0.0)
-    words = title or f"{TITLES[figure]} of {heads} heads in {layers} layers"
+    words = title or f"{TITLES[figure]} of {counted(heads, 'head')} in {counted(layers, 'layer')}"
     return Picture(full, top + tall + frame.MARGIN, tuple(marks), theme, words)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError, ShapeError
+from limelight.numbers import counted
 from limelight.pictures import frame
 from limelight.pictures.colour import Scale, css, ink_on, theme_of
 from limelight.pictures.scene import Box, Label, Mark, Picture, Pixels, Stroke
@@ -277,5 +278,5 @@ def _panels(
         height,
         tuple(marks),
         theme,
-        title or f"attention weights of {len(shown)} heads",
+        title or f"attention weights of {counted(len(shown), 'head')}",
     )

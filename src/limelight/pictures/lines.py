@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from limelight.errors import ArgumentError, ShapeError
+from limelight.numbers import counted
 from limelight.pictures import frame
 from limelight.pictures.colour import theme_of
 from limelight.pictures.scene import Label, Mark, Picture, Stroke
@@ -38,15 +39,16 @@ def lines(
         raise ShapeError(f"weights of shape {cells.shape}: lines need one head, [rows, columns]")
     if max(cells.shape) > MOST_TOKENS:
         raise ArgumentError(
-            f"{cells.shape[0]} × {cells.shape[1]} tokens are too many for lines: give at most "
+            f"{cells.shape[0]:,} × {cells.shape[1]:,} tokens are too many for lines: give at most "
             f"{MOST_TOKENS} a side, or draw a heat-map"
         )
     if not 0 <= least < 1:
         raise ArgumentError(f"least={least}: give the smallest weight to draw, from 0 to below 1")
     left, right = _texts(query_tokens or tokens, cells.shape[0]), _texts(tokens, cells.shape[1])
+    queries = counted(cells.shape[0], "query")
     chosen = set(range(cells.shape[0])) if rows is None else {int(row) for row in rows}
     if not chosen <= set(range(cells.shape[0])):
-        raise ArgumentError(f"rows={sorted(chosen)} reach outside the {cells.shape[0]} queries")
+        raise ArgumentError(f"rows={sorted(chosen)} reach outside the {queries}")
     look = theme_of(theme)
     marks, y = frame.heading(title, "", look)
     top = y + 22
@@ -68,7 +70,7 @@ def lines(
     bottom = top + max(cells.shape) * ROW + 10
     marks += _key(x0, x1, bottom, least, look)
     width = x1 + 10 + max(frame.widest(right, SIZE), 44) + frame.MARGIN
-    words = title or f"attention of {cells.shape[0]} queries to {cells.shape[1]} keys as lines"
+    words = title or f"attention of {queries} to {counted(cells.shape[1], 'key')} as lines"
     width = max(width, frame.heading_width(title, "") if title else 0.0)
     return Picture(width, bottom + 34 + frame.MARGIN, tuple(marks), theme, words)
 

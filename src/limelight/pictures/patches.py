@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError, ShapeError
+from limelight.numbers import counted
 from limelight.pictures import frame
 from limelight.pictures.colour import STEPS, Scale, css, ink_on, rgb, theme_of
 from limelight.pictures.lettering import width as text_width
@@ -92,7 +93,8 @@ def _on_grid(weights: NDArray[Any], grid: Any) -> tuple[NDArray[Any], int]:
     start = first[0] if first else len(weights) - rows * columns
     if start < 0 or start + rows * columns > len(weights):
         raise ArgumentError(
-            f"{rows} × {columns} patches from key {start} on do not fit in {len(weights)} keys"
+            f"{rows} × {columns} patches from key {start} on do not fit in "
+            f"{counted(len(weights), 'key')}"
         )
     return weights[start : start + rows * columns].reshape(rows, columns), start
 
