@@ -6,8 +6,9 @@ from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from limelight.numbers import number, scale_name, vector
+from limelight.numbers import counted, number, scale_name, vector
 
 if TYPE_CHECKING:
     from limelight.trace import Trace
@@ -24,7 +25,7 @@ def text(trace: Trace, head: int, batch: int, rows: int, columns: int) -> str:
     if call.query_heads > 1 or call.batch > 1:
         blocks.insert(0, f"batch {batch} of {call.batch}, head {head} of {call.query_heads}")
     if call.queries > rows:
-        blocks.append(f"… and {call.queries - rows} more queries")
+        blocks.append(f"… and {counted(call.queries - rows, 'more query')}")
     return "\n\n".join(blocks)
 
 
@@ -71,7 +72,7 @@ def _key_lines(
             cells = "hidden", "0", "–"
         lines.append((f"├─ {name(trace, 'key', j)}", raw, *cells))
     if call.keys > columns:
-        lines.append((f"├─ … {call.keys - columns} more keys", "", "", "", ""))
+        lines.append((f"├─ … {counted(call.keys - columns, 'more key')}", "", "", "", ""))
     if call.sinks is not None:
         share = number(done.sink[at])
         lines.append(("├─ sink", "", number(float(call.sinks[at[1]])), share, "gives no value"))
@@ -84,11 +85,40 @@ def _verdict(trace: Trace, at: tuple[int, int, int]) -> str:
     if not trace.steps.allowed[at].any():
         return "no key to look at, so the output is 0"
     if np.isnan(weights).any():
-        return "not a number: an input that this row sees is not finite"
-    top = int(weights.argmax())
+        return f"not a number: {not_a_number(trace, at)}"
+    best = leaders(weights)
     verdict = trace.health.verdict.reshape(trace.steps.max_logit.shape)[at]
-    share = f"{name(trace, 'key', top)} has {100 * weights[top]:.0f} % of the weight"
+    names = listed([name(trace, "key", j) for j in best])
+    part = f"{100 * weights[best[0]]:.0f} % of the weight"
+    share = f"{names} has {part}" if len(best) == 1 else f"{names} have {part} each"
     return f"{verdict}: {share}" if verdict else share
+
+
+def leaders(weights: NDArray[np.float64]) -> list[int]:
+    """The keys with the largest weight: several where they tie to rounding."""
+    return [int(j) for j in np.flatnonzero(np.isclose(weights, weights.max(), 1e-12, 0.0))]
+
+
+def listed(names: list[str]) -> str:
+    """'a', 'a and b', 'a, b and c'; of more only how many, as keys.
+
+    >>> listed(["key 0", "key 2", "key 5"]), listed(["key"] * 9)
+    ('key 0, key 2 and key 5', '9 keys')
+    """
+    if len(names) > 3:
+        return f"{len(names)} keys"
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+
+
+def not_a_number(trace: Trace, at: tuple[int, int, int]) -> str:
+    """Why a row's weights are not numbers: what it reads, or what that grew to."""
+    call, (batch, head, _) = trace.call, at
+    seen = trace.steps.allowed[at]
+    vectors = np.asarray(call.query)[at], np.asarray(call.key)[batch, head // call.group][seen]
+    finite = all(np.isfinite(vector).all() for vector in vectors)
+    if finite and not np.isfinite(trace.steps.scaled[at][seen]).all():
+        return "finite inputs gave a score too large for 64 bits"
+    return "an input that this row sees is not finite"
 
 
 def name(trace: Trace, what: str, index: int) -> str:

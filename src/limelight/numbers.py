@@ -16,6 +16,26 @@ def number(value: float) -> str:
     return f"{value:.6f}".replace("-", "−")
 
 
+def given(value: float) -> str:
+    """A number as it was typed, where six digits hold it: 0.5, and not 0.500000.
+
+    >>> given(-1.5), given(1e200), given(20), given(1 / 3)
+    ('−1.5', '1e+200', '20', '0.333333')
+    """
+    digits, e, power = number(value).partition("e")
+    return (digits.rstrip("0").rstrip(".") if "." in digits else digits) + e + power
+
+
+def counted(count: int, word: str) -> str:
+    """How many of what.
+
+    >>> counted(1, "key"), counted(2048, "query")
+    ('1 key', '2,048 queries')
+    """
+    plural = f"{word[:-1]}ies" if word.endswith("ry") else f"{word}s"
+    return f"{count:,} {word if count == 1 else plural}"
+
+
 def operand(value: float) -> str:
     """A number after an operator: a negative one in brackets."""
     return f"({number(value)})" if value < 0 else number(value)

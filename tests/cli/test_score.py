@@ -80,7 +80,34 @@ def test_options_reach_the_calculation():
     assert "left out" in run("--no-scale").stdout
     assert "key 1 'b'" in run("--tokens", "a,b,c").stdout
     assert "tanh(scaled / 3)" in run("--softcap", "3").stdout
-    assert "multiply by 0.500000" in run("--scale", "0.5").stdout
+    assert "multiply by 0.5\n" in run("--scale", "0.5").stdout
+
+
+def test_numbers_as_typed_and_whole_products_where_there_is_room():
+    text = run("--query", "-2,-1.5", *LINE[2:]).stdout
+    assert "query 0 = [−2, −1.5], 3 keys" in text
+    assert "(−2)·0 + (−1.5)·(−1)" in text
+    assert "…" not in text
+    long = run("--query", ",".join(["0.125"] * 9), "--keys", ",".join(["-0.125"] * 9),
+               "--values", "1").stdout  # fmt: skip
+    assert "1 key, d_k = 9" in long
+    assert max(map(len, long.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("keys", "words"), [
+    ("1,1;1,1;0,0", "key 0 and key 1 have 44.6 % of the weight each"),
+    ("1,1;1,1;0,2;2,0", "4 keys have 25.0 % of the weight each"),
+    ("1,1;0,0", "key 0 dominates with 80.4 %"),
+])  # fmt: skip
+def test_a_tie_has_no_winner(keys, words):
+    values = ";".join("1" for _ in keys.split(";"))
+    assert words in run("--query", "1,1", "--keys", keys, "--values", values).stdout
+
+
+def test_what_overflows_says_so():
+    result = run("--query", "1e200,1", "--keys", "1e200,1", "--values", "1")
+    assert "not a number: finite inputs gave a score too large for 64 bits." in result.stdout
+    assert result.stderr == ""
 
 
 def test_a_query_that_sees_nothing():
@@ -127,7 +154,13 @@ def test_from_csv(tmp_path):
         ("x.json", '{"query": [1], "keys": [[1]], "values": [[1]], "tokens": "a"}',
          "tokens must be a list of strings"),
         ("x.json", '{"query": [1], "keys": [[1]], "values": [[1]], "scale": "big"}',
-         "scale='big' is not a number"),
+         'scale must be a number, and is "big"'),
+        ("x.json", '{"query": [1], "keys": [[1]], "values": [[1]], "scale": true}',
+         "scale must be a number, and is true"),
+        ("x.json", '{"query": [1], "keys": [[1]], "values": [[1]], "causal": "no"}',
+         'causal must be true or false, and is "no"'),
+        ("x.json", '{"query": [NaN], "keys": [[1]], "values": [[1]]}', "'NaN' is not a number"),
+        ("x.json", '{"query": [1e400], "keys": [[1]], "values": [[1]]}', "'1e400' is too large"),
         ("x.csv", "quary,1\n", "line 1: starts with 'quary'"),
         ("x.csv", "query,1\nkey,a\n", "line 2: 'a' is not a number"),
         ("x.csv", "key,1\nkey,1,2\n", "line 2: 2 numbers, where the other keys have 1"),
@@ -158,7 +191,9 @@ def test_unreadable_files(tmp_path):
         ([*LINE, "--file", "x.json"], "from --file or from the line, not from both"),
         (["--query", "1", "--keys", "1,2", "--values", "1"], "no dot product"),
         (["--no-scale", "--scale", "2"], "say different things"),
+        (["--scale", "abc"], "--scale: 'abc' is not a number"),
         (["--softcap", "-1"], "softcap=-1.0"),
+        (["--digits", "3"], "--digits is what --by-hand rounds to"),
         (["--tokens", "a,b"], "2 tokens for 3 keys"),
         (["--by-hand", "--digits", "99"], "digits=99: give a whole number from 0 to 12"),
     ],

@@ -123,13 +123,16 @@ def plain(data: Any) -> Any:
 
 def number(text: str, name: str) -> float:
     """One finite number; a typographic minus and a fraction such as 1/2 are understood."""
-    top, slash, bottom = text.strip().replace("−", "-").partition("/")
+    text = text.strip()
+    top, slash, bottom = text.replace("−", "-").partition("/")
     try:
         value = float(top) / (float(bottom) if slash else 1.0)
     except (ValueError, ZeroDivisionError):
         value = math.nan
+    if math.isinf(value) and text[-1].isdigit():
+        raise ArgumentError(f"{name}: {text!r} is too large: numbers here have 64 bits")
     if not math.isfinite(value):
-        raise ArgumentError(f"{name}: {text.strip()!r} is not a number")
+        raise ArgumentError(f"{name}: {text!r} is not a number")
     return value
 
 

@@ -37,8 +37,11 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _from_json(text: str, path: Path) -> dict[str, Any]:
+    def one(written: str) -> float:
+        return number(written, str(path))
+
     try:
-        data = json.loads(text)
+        data = json.loads(text, parse_int=one, parse_float=one, parse_constant=one)
     except json.JSONDecodeError as error:
         raise FileError(
             f"{path} is not JSON: {error.msg.lower()} in line {error.lineno}, column {error.colno}"
@@ -54,16 +57,25 @@ def _from_json(text: str, path: Path) -> dict[str, Any]:
             if ROLES[name] == "query":
                 found["single"] = not isinstance(item[0], list)
         elif name in EXTRAS:
-            found[name] = item
+            found[name] = _extra(item, name, path)
         else:
             known = ", ".join(["query", "keys", "values", *EXTRAS])
             raise FileError(f"{path} has {name!r}, which means nothing here: use {known}")
-    tokens = found.get("tokens")
-    if tokens is not None and not (
-        isinstance(tokens, list) and all(isinstance(token, str) for token in tokens)
-    ):
-        raise FileError(f"{path}: tokens must be a list of strings")
     return found
+
+
+def _extra(item: Any, name: str, path: Path) -> Any:
+    """What stands beside the numbers, each of its own type; null is as good as left out."""
+    if name == "tokens":
+        right = isinstance(item, list) and all(isinstance(token, str) for token in item)
+        wanted = "a list of strings"
+    elif name == "causal":
+        right, wanted = isinstance(item, bool), "true or false"
+    else:
+        right, wanted = isinstance(item, float), "a number"
+    if item is not None and not right:
+        raise FileError(f"{path}: {name} must be {wanted}, and is {json.dumps(item)}")
+    return item
 
 
 def _rows(item: Any, name: str, path: Path) -> list[list[float]]:
@@ -71,7 +83,7 @@ def _rows(item: Any, name: str, path: Path) -> list[list[float]]:
     rows = item if isinstance(item, list) and item and isinstance(item[0], list) else [item]
     for row in rows:
         right = isinstance(row, list) and len(row) > 0 and len(row) == len(rows[0])
-        if not right or not all(type(x) in (int, float) for x in row):
+        if not right or not all(isinstance(x, float) for x in row):
             raise FileError(f"{path}: {name} must be a list of numbers, or several of one length")
     return rows
 

@@ -10,11 +10,15 @@ from rich.console import Console
 from rich.markup import escape
 
 from limelight.cli._edge import bar, column, right, show, table
-from limelight.numbers import number, operand
+from limelight.flow import leaders, listed, not_a_number
+from limelight.numbers import counted, given, number
 
 if TYPE_CHECKING:
     from limelight.by_hand import ByHand
     from limelight.trace import Trace
+
+
+MARGIN, GAP = 3, 3  # of the tables: before them, and between two columns
 
 
 class Worked:
@@ -33,14 +37,14 @@ class Worked:
         self.names = [f"key {j}" for j in range(call.keys)]
         if keys:
             self.names = [f"{name} {escape(repr(keys[j]))}" for j, name in enumerate(self.names)]
-        widest = max([len(name) for name in self.names], default=0)
-        self.room = max(18, (out.width - widest - 32) // 2)  # for each of two wide columns
+        self.room = max(18, (out.width - widest(self.names) - 32) // 2)  # of two wide columns
 
     def show(self) -> None:
         call = self.found.call
-        query = fit(map(number, self.query), ", ", self.out.width - 40)
+        query = fit(map(given, self.query), ", ", self.out.width - 40)
         self.out.print(
-            f"[bold]{self.title}[/] = \\[{query}], {call.keys} keys, d_k = {call.head_size}\n"
+            f"[bold]{self.title}[/] = \\[{query}], {counted(call.keys, 'key')}, "
+            f"d_k = {call.head_size}\n"
         )
         self.compare()
         self.scale()
@@ -51,10 +55,13 @@ class Worked:
     def compare(self) -> None:
         self.out.print("[bold]1  Compare[/]: the dot product of the query with each key")
         view = table("", "key", "products", "", "score")
-        for j, score in enumerate(column(self.step["raw"])):
+        keys, scores = [self.typed(key) for key in self.key], column(self.step["raw"])
+        others = widest(self.names) + widest(keys) + len("=") + widest(scores)
+        room = max(self.room, self.out.width - MARGIN - 4 * GAP - others)
+        for j, score in enumerate(scores):
             pairs = zip(self.query, self.key[j], strict=True)
-            terms = fit((f"{operand(q)}·{operand(k)}" for q, k in pairs), " + ", self.room)
-            view.add_row(self.names[j], self.brief(self.key[j]), terms, "=", score)
+            terms = fit((f"{factor(q)}·{factor(k)}" for q, k in pairs), " + ", room)
+            view.add_row(self.names[j], keys[j], terms, "=", score)
         show(self.out, right(view, 4))
 
     def scale(self) -> None:
@@ -62,7 +69,7 @@ class Worked:
         self.out.print(f"[bold]2  Scale[/]: {scaling(call.scale, call.head_size)}")
         names = ["raw", "scaled"]
         if call.softcap is not None:
-            cap = number(call.softcap)
+            cap = given(call.softcap)
             self.out.print(f"   and cap: {cap} · tanh(scaled / {cap})")
             names.append("capped")
         view = table("", "score", *names[1:], *([] if self.seen.all() else [""]))
@@ -72,8 +79,9 @@ class Worked:
 
     def normalise(self) -> None:
         largest = self.step["max_logit"] if self.seen.any() else 0.0
-        shift = np.where(self.seen, self.step["logits"] - largest, 0.0)
-        power = np.where(self.seen, np.exp(shift), 0.0)
+        with np.errstate(invalid="ignore"):  # a score that is not finite says so in the table
+            shift = np.where(self.seen, self.step["logits"] - largest, 0.0)
+            power = np.where(self.seen, np.exp(shift), 0.0)
         weights = self.step["weights"]
         self.out.print(
             "[bold]3  Normalise[/]: softmax, e to the power of each score over the sum of all"
@@ -94,7 +102,7 @@ class Worked:
         for j, weight in enumerate(column(weights)):
             hidden = "nothing: it is hidden"
             mixed = self.brief(weights[j] * self.value[j]) if self.seen[j] else hidden
-            view.add_row(self.names[j], weight, "×", self.brief(self.value[j]), "=", mixed)
+            view.add_row(self.names[j], weight, "×", self.typed(self.value[j]), "=", mixed)
         view.add_section()
         view.add_row("output", "", "", "", "", f"[bold]{self.brief(self.step['output'])}[/]")
         show(self.out, right(view, 1))
@@ -110,11 +118,11 @@ class Worked:
         if figures["keys"] == 0:
             return "There is no key to look at, so the output is 0."
         if np.isnan(weights).any():
-            return f"{output}The row is not a number: something it looks at is not finite."
-        top = int(weights.argmax())
-        share = f"{self.names[top]} dominates with {weights[top]:.1%} of the weight".replace(
-            "%", " %"
-        )
+            return f"{output}The row is not a number: {not_a_number(self.found, (0, 0, self.row))}."
+        best = leaders(weights)
+        names = listed([self.names[j] for j in best])
+        part = f"{weights[best[0]]:.1%} of the weight".replace("%", " %")
+        share = f"{names} {f'dominates with {part}' if len(best) == 1 else f'have {part} each'}"
         if figures["keys"] == 1:
             return f"{output}{share}: it is the only one in view."
         return (
@@ -136,9 +144,22 @@ class Worked:
             view.add_row(name, digits(exact, 6), digits(rough, paper.digits))
         show(self.out, view)
 
+    def typed(self, numbers: Any) -> str:
+        """A vector as it was given."""
+        return f"\\[{fit(map(given, numbers), ', ', self.room - 2)}]"
+
     def brief(self, numbers: Any) -> str:
         """A vector in the room there is; the backslash keeps rich from reading it as markup."""
         return f"\\[{fit(map(number, numbers), ', ', self.room - 2)}]"
+
+
+def widest(texts: list[str]) -> int:
+    return max(map(len, texts), default=0)
+
+
+def factor(value: float) -> str:
+    """A number in a product: a negative one in brackets."""
+    return f"({given(value)})" if value < 0 else given(value)
 
 
 def fit(parts: Any, joint: str, room: int) -> str:
@@ -162,7 +183,7 @@ def scaling(scale: float, size: int) -> str:
         return "left out, so the scores stay as they are"
     if scale == 1.0 / math.sqrt(size):
         return f"divide by √d_k = √{size} = {number(math.sqrt(size))}"
-    return f"multiply by {number(scale)}"
+    return f"multiply by {given(scale)}"
 
 
 def digits(row: Any, count: int) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from limelight.cli._edge import JsonOption, console, matrix, print_json
+from limelight.cli._edge import JsonOption, console, matrix, number, print_json
 from limelight.errors import ArgumentError
 
 WORKED = {"query": "2,1", "keys": "2,1;1,0;0,-1", "values": "10,0;0,8;1,1"}
@@ -24,12 +24,17 @@ def score(
         str | None, typer.Option(help="A name for each key, as 'the,cat,sat'.")
     ] = None,
     scale: Annotated[
-        float | None,
-        typer.Option(help="What the dot products are multiplied by.", show_default="1/√d_k"),
+        str | None,
+        typer.Option(
+            help="What the dot products are multiplied by, as 0.125 or 1/8.",
+            show_default="1/√d_k",
+            metavar="NUMBER",
+        ),
     ] = None,
     no_scale: Annotated[bool, typer.Option("--no-scale", help="Leave the scaling out.")] = False,
     softcap: Annotated[
-        float | None, typer.Option(help="Bend scores s to c·tanh(s/c).", show_default="none")
+        str | None,
+        typer.Option(help="Bend scores s to c·tanh(s/c).", show_default="none", metavar="NUMBER"),
     ] = None,
     causal: Annotated[
         bool, typer.Option("--causal", help="Hide later keys; the last query sees them all.")
@@ -37,7 +42,9 @@ def score(
     by_hand: Annotated[
         bool, typer.Option("--by-hand", help="Beside it, each step rounded as on paper.")
     ] = False,
-    digits: Annotated[int, typer.Option(help="Digits that --by-hand rounds to.")] = 2,
+    digits: Annotated[
+        int | None, typer.Option(help="Digits that --by-hand rounds to.", show_default="2")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Work one attention through, step by step, with every number.
@@ -56,16 +63,18 @@ def score(
         given["tokens"] = [name.strip() for name in tokens.split(",")]
     if no_scale and scale is not None:
         raise ArgumentError("--no-scale and --scale say different things: give one of them")
+    if digits is not None and not by_hand:
+        raise ArgumentError("--digits is what --by-hand rounds to: give --by-hand too")
     found = trace(
         given["query"],
         given["keys"],
         given["values"],
         mask=Causal() if causal or given.get("causal") else None,
-        scale=1.0 if no_scale else scale if scale is not None else given.get("scale"),
-        softcap=softcap if softcap is not None else given.get("softcap"),
+        scale=1.0 if no_scale else _typed(scale, "--scale", given.get("scale")),
+        softcap=_typed(softcap, "--softcap", given.get("softcap")),
         tokens=given.get("tokens"),
     )
-    paper = on_paper(found, digits) if by_hand else None
+    paper = on_paper(found, 2 if digits is None else digits) if by_hand else None
     if json:
         data = found.to_dict()
         if paper is not None:
@@ -80,6 +89,10 @@ def score(
         worked.show()
         if paper is not None:
             worked.beside(paper)
+
+
+def _typed(text: str | None, name: str, otherwise: float | None) -> float | None:
+    return otherwise if text is None else number(text, name)
 
 
 def _gather(
