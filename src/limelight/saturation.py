@@ -20,7 +20,7 @@ The figures are those of `limelight.health`, by the same code.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,13 +32,14 @@ from limelight.arrays import jsonable
 from limelight.call import as_float, prepare
 from limelight.errors import ArgumentError, ShapeError
 from limelight.health import Health
-from limelight.numbers import vector
+from limelight.numbers import counted, vector
 from limelight.reference import State, Steps
 
 Array = NDArray[np.float64]
 
 SIZES = (4, 16, 64, 256, 1024)
 MOST_NUMBERS = 1 << 22  # drawn at a time: 32 MiB
+LARGEST_DRAW = 1 << 26  # numbers in one draw: 512 MiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +101,9 @@ class Draw:
         how = f"divided by √{self.d_k}" if self.scaled else "not scaled"
         row = self.row
         return (
-            f"Draw(d_k={self.d_k}, {len(self.raw)} keys, {how}: max prob {row.max_prob:.4f}, "
-            f"gradient {row.gradient:.4f}, spread {row.spread:.3f}, {row.verdict})"
+            f"Draw(d_k={self.d_k}, {counted(len(self.raw), 'key')}, {how}: "
+            f"max prob {row.max_prob:.4f}, gradient {row.gradient:.4f}, "
+            f"spread {row.spread:.3f}, {row.verdict})"
         )
 
 
@@ -140,7 +142,7 @@ class Curve:
     def __repr__(self) -> str:
         first = self.unscaled[0]
         lines = [
-            f"Means over {first.draws:,} draws of one query and {first.keys} keys",
+            f"Means over {first.draws:,} draws of one query and {counted(first.keys, 'key')}",
             "      │ not scaled                            │ divided by √d_k",
             "  d_k │ max prob  gradient  spread  saturated │ max prob  gradient  spread  saturated",
         ]
@@ -193,8 +195,11 @@ def draw(d_k: int, *, keys: int = 8, scaled: bool = True, seed: int = 0) -> Draw
     return Draw(d_k, scaled, seed, query[0, 0, 0], key[0, 0], done.raw[0, 0, 0], _row(done, health))
 
 
-def mean(d_k: int, *, keys: int = 8, scaled: bool = True, draws: int = 2000, seed: int = 0) -> Mean:
-    """The figures of `draw`, averaged over many.
+def mean(
+    d_k: int, *, keys: int = 8, scaled: bool = True, draws: int = 2000, seed: int = 0,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Mean:  # fmt: skip
+    """The figures of `draw`, averaged over many. `progress` hears how many more are done.
 
     >>> round(mean(64, scaled=False).max_prob, 2), round(mean(64).max_prob, 2)
     (0.88, 0.36)
@@ -209,6 +214,7 @@ def mean(d_k: int, *, keys: int = 8, scaled: bool = True, draws: int = 2000, see
         figures = (seen.max_prob, seen.gradient, seen.spread, seen.saturated)
         sums += [float(figure.sum()) for figure in figures]
         square += float((done.scaled**2).sum())
+        progress(count)
     max_prob, gradient, spread, saturated = (sums / draws).tolist()
     return Mean(
         d_k,
@@ -225,9 +231,10 @@ def mean(d_k: int, *, keys: int = 8, scaled: bool = True, draws: int = 2000, see
 
 
 def curve(
-    sizes: Sequence[int] = SIZES, *, keys: int = 8, draws: int = 2000, seed: int = 0
-) -> Curve:
-    """`mean` at each size, without scaling and with it.
+    sizes: Sequence[int] = SIZES, *, keys: int = 8, draws: int = 2000, seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Curve:  # fmt: skip
+    """`mean` at each size, without scaling and with it. `progress` hears of work done and all.
 
     >>> found = curve((4, 64), draws=500)
     >>> [round(m.score_deviation) for m in found.unscaled]
@@ -237,10 +244,17 @@ def curve(
     """
     if len(sizes) == 0:
         raise ArgumentError("curve() got no sizes: give at least one d_k, such as (4, 64, 1024)")
-    means = [
-        [mean(d_k, keys=keys, scaled=scaled, draws=draws, seed=seed) for d_k in sizes]
-        for scaled in (False, True)
-    ]
+    done = 0
+
+    def one(d_k: int, scaled: bool) -> Mean:
+        def told(count: int) -> None:
+            nonlocal done
+            done += count * d_k
+            progress(done, 2 * draws * sum(sizes))
+
+        return mean(d_k, keys=keys, scaled=scaled, draws=draws, seed=seed, progress=told)
+
+    means = [[one(d_k, scaled) for d_k in sizes] for scaled in (False, True)]
     return Curve(tuple(means[0]), tuple(means[1]))
 
 
@@ -277,6 +291,11 @@ def _scale(d_k: int, scaled: bool) -> float:
 
 def _vectors(rng: np.random.Generator, draws: int, keys: int, d_k: int) -> tuple[Array, Array]:
     """query [draws, 1, 1, d_k] and key [draws, 1, keys, d_k], standard normal."""
+    if (keys + 1) * d_k > LARGEST_DRAW:
+        raise ArgumentError(
+            f"d_k={d_k:,} and {counted(keys, 'key')}: one draw has {(keys + 1) * d_k:,} numbers, "
+            f"and {LARGEST_DRAW:,} are the most"
+        )
     both = rng.standard_normal((draws, 1, keys + 1, d_k))
     return both[:, :, :1], both[:, :, 1:]
 
@@ -302,3 +321,5 @@ def _check(**numbers: Any) -> None:
         least = 0 if name == "seed" else 1
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
             raise ArgumentError(f"{name}={value!r}: give a whole number ≥ {least}")
+        if name == "d_k" and value >= 1 << 63:
+            raise ArgumentError(f"d_k={value:,} is too large: give a whole number below 2^63")

@@ -5,6 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from limelight import saturation
 from limelight.cli import app
 from limelight.engines import ENGINES
 
@@ -46,6 +47,9 @@ def test_curve_and_single_size():
     [
         (["--scores", "1,2"], "--scores needs one --d-k"),
         (["--scores", "1,2", "--d-k", "2,4"], "--scores needs one --d-k"),
+        (["--scores", "1,2", "--d-k", "2", "--keys", "3"], "nothing is drawn: leave out --keys"),
+        (["--d-k", "1000000000000"], "one draw has 9,000,000,000,000 numbers"),
+        (["--d-k", f"1{'0' * 400}", "--scores", "1,2"], "is too large"),
         (["--d-k", "four"], "'four' is not a whole number"),
         (["--d-k", "0"], "d_k=0: give a whole number"),
         (["--draws", "0"], "--draws"),
@@ -55,6 +59,18 @@ def test_saturate_errors(args, message):
     result = run("saturate", *args)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_one_of_each():
+    text = run("saturate", "--d-k", "1", "--keys", "1", "--draws", "1").stdout
+    assert "One query and 1 key with 1 standard normal number each" in text
+    assert "Means over 1 draw of one query and 1 key\n" in text
+
+
+def test_the_curve_tells_how_far_it_is():
+    told = []
+    saturation.curve((4, 7), keys=3, draws=5, progress=lambda *pair: told.append(pair))
+    assert told == [(20, 110), (55, 110), (75, 110), (110, 110)]
 
 
 def test_mask_picture():
@@ -67,6 +83,7 @@ def test_mask_picture():
     big = run("mask", "--size", "1000").stdout
     assert "28 empty, 8 partial, 28 full" in big
     assert "▒" in big
+    assert "1 query × 1 key\n" in run("mask", "--size", "1").stdout
     assert "0 queries" in run("mask", "--size", "0").stdout
 
 
@@ -85,6 +102,9 @@ def test_mask_json():
         (["foo"], "there is no mask 'foo'"),
         (["causal and prefix(2)"], "combine masks with &, | and ~"),
         (["--size", "4x4x4"], "write 8 for 8 × 8"),
+        (["--size", "99999999999999999999999"], "too large a mask to draw"),
+        (["prefix(1000000000000)"], "too large a mask to draw"),
+        (["--size", "1000000", "--block", "8"], "give a larger --block"),
         (["--size", "-4"], "write 8 for 8 × 8"),
         (["documents([0, 1])", "--size", "3"], "Documents has 2 ids"),
     ],

@@ -8,8 +8,11 @@ import typer
 
 from limelight.cli._edge import JsonOption, console, print_json
 from limelight.errors import ArgumentError
+from limelight.numbers import counted
 
 MOST_CELLS = 1 << 22  # beyond, JSON carries the blocks alone
+LONGEST = 1 << 20  # queries or keys that are drawn and counted
+MOST_BLOCKS = 1 << 24  # a byte each
 
 
 def mask(
@@ -33,6 +36,7 @@ def mask(
 
     found = parse(expression)
     queries, keys = found._size() if size is None else _size(size)
+    _check(queries, keys, block)
     blocks = found.blocks(queries, keys, (block, block))
     kinds = {"empty": 0, "partial": 1, "full": 2}
     counts = {name: int((blocks == kind).sum()) for name, kind in kinds.items()}
@@ -48,7 +52,8 @@ def mask(
         })  # fmt: skip
         return
     out = console()
-    out.print(f"[bold]{found.expression}[/], {queries} queries × {keys} keys", soft_wrap=True)
+    size = f"{counted(queries, 'query')} × {counted(keys, 'key')}"
+    out.print(f"[bold]{found.expression}[/], {size}", soft_wrap=True)
     if queries and keys:
         out.print(found.draw(queries, keys), soft_wrap=True)
     cut = max(queries, keys) > 32
@@ -58,6 +63,20 @@ def mask(
     if max(queries, keys) > block:
         listing = ", ".join(f"{count:,} {name}" for name, count in counts.items())
         out.print(f"Blocks of {block} × {block}: {listing}; engines skip the empty ones")
+
+
+def _check(queries: int, keys: int, block: int) -> None:
+    """What is drawn and counted must fit in memory."""
+    if max(queries, keys) > LONGEST:
+        raise ArgumentError(
+            f"{queries:,} × {keys:,} is too large a mask to draw: {LONGEST:,} a side are the most"
+        )
+    count = -(-queries // block) * -(-keys // block)
+    if count > MOST_BLOCKS:
+        raise ArgumentError(
+            f"{queries:,} × {keys:,} are {count:,} blocks of {block} × {block}, too many to count: "
+            f"give a larger --block"
+        )
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from limelight.cli._edge import (
     vector,
 )
 from limelight.errors import ArgumentError
+from limelight.numbers import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,9 +35,16 @@ def saturate(
     scores: Annotated[
         str | None, typer.Option(help="Raw scores to compare, as 15,12,9; takes one --d-k.")
     ] = None,
-    keys: Annotated[int, typer.Option(help="How many keys the query meets.", min=1)] = 8,
-    draws: Annotated[int, typer.Option(help="Over how many draws to average.", min=1)] = 2000,
-    seed: Annotated[int, typer.Option(help="Which random numbers.", min=0)] = 0,
+    keys: Annotated[
+        int | None, typer.Option(help="How many keys the query meets.", min=1, show_default="8")
+    ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(help="Over how many draws to average.", min=1, show_default="2000"),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Which random numbers.", min=0, show_default="0")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """See what d_k does to a softmax, and what scaling does about it.
@@ -45,12 +53,17 @@ def saturate(
     a draw as it is and scaled, and the means; with several, the means at each.
     """
     from limelight import saturation
+    from limelight.cli._looking import progress
 
     sizes = [_size(part) for part in d_k.split(",")] if d_k else []
     out = console()
     if scores is not None:
         if len(sizes) != 1:
             raise ArgumentError("--scores needs one --d-k: the size of the keys they came from")
+        drawn = {"--keys": keys, "--draws": draws, "--seed": seed}
+        extra = [name for name, value in drawn.items() if value is not None]
+        if extra:
+            raise ArgumentError(f"with --scores nothing is drawn: leave out {' and '.join(extra)}")
         compared = saturation.compare(vector(scores, "--scores"), sizes[0])
         if json:
             print_json(compared.to_dict())
@@ -58,7 +71,11 @@ def saturate(
         out.print(f"[bold]The same scores, as they are and divided by √{sizes[0]}[/]\n")
         _side_by_side(out, compared.unscaled, compared.scaled, sizes[0])
         return
-    curve = saturation.curve(sizes or saturation.SIZES, keys=keys, draws=draws, seed=seed)
+    keys, seed = 8 if keys is None else keys, seed or 0
+    with progress("drawing") as told:
+        curve = saturation.curve(
+            sizes or saturation.SIZES, keys=keys, draws=draws or 2000, seed=seed, progress=told
+        )
     if len(sizes) != 1:
         if json:
             print_json(curve.to_dict())
@@ -70,7 +87,8 @@ def saturate(
         means = {"unscaled": curve.unscaled[0].to_dict(), "scaled": curve.scaled[0].to_dict()}
         print_json({"unscaled": pair[0].to_dict(), "scaled": pair[1].to_dict(), "mean": means})
         return
-    out.print(f"[bold]One query and {keys} keys with {sizes[0]} standard normal numbers each[/]\n")
+    have = f"{counted(keys, 'key')} with {counted(sizes[0], 'standard normal number')} each"
+    out.print(f"[bold]One query and {have}[/]\n")
     _side_by_side(out, pair[0].row, pair[1].row, sizes[0])
     _table(out, curve)
 
@@ -95,7 +113,8 @@ def _side_by_side(out: Console, plain: Row, scaled: Row, d_k: int) -> None:
 def _table(out: Console, curve: Curve) -> None:
     """Means over d_k, in two halves that fit in 80 columns."""
     first = curve.unscaled[0]
-    out.print(f"[bold]Means over {first.draws:,} draws of one query and {first.keys} keys[/]\n")
+    have = f"{counted(first.draws, 'draw')} of one query and {counted(first.keys, 'key')}"
+    out.print(f"[bold]Means over {have}[/]\n")
     for title, means in (("Not scaled", curve.unscaled), ("Divided by √d_k", curve.scaled)):
         out.print(f"   [bold]{title}[/]")
         view = table("d_k", "score ±", "max prob", "", "gradient", "spread", "saturated")
