@@ -40,6 +40,7 @@ def test_what_a_person_sees(model: str, tmp_path: Path) -> None:
     for kind in ("previous", "sink", "induction", "bracket", "diagonal", "uniform"):
         assert kind in text
     assert "saved to" in text
+    assert f"limelight studio --folder {tmp_path} shows it" in text
     assert max(map(len, text.replace(str(tmp_path), "").splitlines())) <= 80
     assert len(Capture.open(tmp_path / "cap.safetensors")) == 2
 
@@ -55,7 +56,15 @@ def test_json_and_a_saved_capture(model: str, tmp_path: Path) -> None:
     again = json.loads(run(target, "--json").stdout)
     assert again["sites"] == found["sites"]
     assert again["health"] == found["health"]
-    assert "capture, made already" in run(target, "--text", "a").stderr
+    refused = run(target, "--text", "a", "--layers", "0", "--tokens", "3", "--values").stderr
+    assert "capture, made already: leave out --text, --layers, --tokens, --values" in refused
+    again = run(target, "--save", target)
+    assert again.exit_code == 2
+    assert "is there already: give --force to replace it" in again.stderr
+    copy = tmp_path / "copy.safetensors"
+    copy.write_text("old")
+    assert run(target, "--save", copy, "--force").exit_code == 0
+    assert len(Capture.open(copy)) == 1
     run(model, "--text", TEXT, "--save", tmp_path / "half.safetensors", "--half")
     assert Capture.open(tmp_path / "half.safetensors")[0].key.dtype == "float16"
 
@@ -91,6 +100,12 @@ def test_layers_in_words() -> None:
     ("args", "message"),
     [
         (["nobody", "--text", "a"], "there is no model 'nobody'"),
+        (["nobody"], "there is no model 'nobody'"),
+        (["nope.gguf"], "there is no model 'nope.gguf'"),
+        (["."], "no model there"),
+        ([""], "the model's name is empty"),
+        (["bert", "--half"], "--half is how --save writes"),
+        (["bert", "--save", "notes.txt"], "notes.txt ends in .txt: it is written as .safetensors"),
         (["MODEL"], "give the model one of --text, --file and --image, and got none"),
         (["MODEL", "--text", "a", "--file", "b"], "and got --text and --file"),
         (["MODEL", "--file", "none.txt"], "none.txt: cannot be read"),

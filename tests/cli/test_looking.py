@@ -80,6 +80,32 @@ def test_in_the_terminal(path: Path) -> None:
     assert run("heatmap", path, "--layer", 0).stdout.count("head ") == 3
 
 
+def test_all_heads_in_the_terminal(path: Path) -> None:
+    text = run("heatmap", path).stdout
+    assert text.startswith("Tiny\nlargest weight (mean), layers down, heads across")
+    tables = Capture.open(path).health()
+    data = json.loads(run("heatmap", path, "--figure", "entropy", "--json").stdout)
+    assert (data["as"], data["figure"]) == ("grid", "entropy")
+    np.testing.assert_allclose(data["values"], tables["entropy"])
+
+
+def test_the_last_head_has_a_number(path: Path) -> None:
+    text = run("heatmap", path, "--layer", -1, "--head", -1).stdout
+    assert text.startswith("Tiny · layer 1 · head 2\n")
+    assert json.loads(run("heatmap", path, "--layer", 0, "--head", -3, "--json").stdout)["head"] == 0
+
+
+def test_a_picture_replaces_nothing_unasked(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "x.svg"
+    out.write_text("mine")
+    result = run("heatmap", path, "--layer", 0, "-o", out)
+    assert result.exit_code == 2
+    assert "is there already: give --force to replace it" in result.stderr
+    assert out.read_text() == "mine"
+    assert run("heatmap", path, "--layer", 0, "-o", out, "--force").exit_code == 0
+    assert out.read_text().startswith("<svg")
+
+
 def test_heads_as_a_table_and_as_json(path: Path) -> None:
     text = run("heads", path).stdout
     assert "6 heads in 2 layers" in text
@@ -99,7 +125,7 @@ def test_heads_as_a_table_and_as_json(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("args", "message"), [
-    (["heatmap", "--layer", 9], "the capture has no site 9; it has: layer.0, layer.1"),
+    (["heatmap", "--layer", 9], "there is no layer 9: the capture has 2 layers, 0 to 1"),
     (["heatmap", "--layer", 0, "--head", 3], "head=3 is outside the 3 query heads"),
     (["heatmap", "--layer", 0, "--rows", "5:99"], "--rows=5:99 reaches outside the 23 queries"),
     (["heatmap", "--layer", 0, "--columns", "5:5"], "--columns=5:5 is an empty region"),
@@ -110,11 +136,13 @@ def test_heads_as_a_table_and_as_json(path: Path) -> None:
     (["heatmap", "--as", "cake", "-o", "x.svg"], "--as cake: choose map, lines, patches, grid"),
     (["heatmap", "--as", "map"], "--as map needs --layer"),
     (["heatmap", "--as", "lines", "--layer", 0, "-o", "x.svg"], "--as lines draws one head: give --head"),
-    (["heatmap"], "--as grid draws to a file: give --output, or a --layer"),
+    (["heatmap", "--layer", "x"], "the capture has no site 'x'; it has: layer.0, layer.1"),
+    (["heatmap", "--layer", 0, "--scale", "foo"], "--scale foo: choose linear or log"),
+    (["heatmap", "--figure", "colour"], "there is no figure 'colour': choose rows"),
     (["heatmap", "--rows", "1:2", "-o", "x.svg"], "--as grid shows all: leave out --rows"),
     (["heatmap", "--layer", 0, "--head", 0, "-o", "x.gif"], "x.gif ends in .gif"),
     (["heads", "--kind", "copy"], "there is no kind 'copy': choose previous"),
-    (["heads", "--batch", 4], "batch=4 is outside the 1 entries"),
+    (["heads", "--batch", 4], "batch=4: the capture has 1 entry, numbered from 0"),
 ])  # fmt: skip
 def test_errors_are_one_line(args: list[Any], message: str, path: Path) -> None:
     result = run(args[0], path, *args[1:])
@@ -125,7 +153,6 @@ def test_errors_are_one_line(args: list[Any], message: str, path: Path) -> None:
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     for command in ("heatmap", "heads"):
-        layer = ["--layer", 0] if command == "heatmap" else []
-        result = run(command, tmp_path / "none.safetensors", *layer)
+        result = run(command, tmp_path / "none.safetensors")
         assert result.exit_code == 2
         assert "none.safetensors" in result.stderr

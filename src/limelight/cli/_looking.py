@@ -11,15 +11,34 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.table import Table
+from rich.text import Text
 
-from limelight.errors import ArgumentError
+from limelight.cli._edge import table
+from limelight.errors import ArgumentError, FileError
+from limelight.numbers import counted
 
 if TYPE_CHECKING:
-    from limelight.capture import Capture, Site
+    from limelight.capture import Capture, HealthTables, Site
 
 CaptureArgument = Annotated[
     Path, typer.Argument(help="A capture file (.safetensors), or one that comes along: llama, …")
 ]
+
+ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Replace a file that is there.")]
+
+COLOURS = {"saturated": "red", "peaked": "yellow", "healthy": "", "": "dim"}
+
+
+def writable(path: Path, endings: tuple[str, ...], force: bool) -> None:
+    """Refuse, before any work is done, a file that cannot or should not be written."""
+    if path.suffix.lower() not in endings:
+        ending = path.suffix or "nothing"
+        raise FileError(f"{path} ends in {ending}: it is written as {' or '.join(endings)}")
+    if not path.resolve().parent.is_dir():
+        raise FileError(f"{path}: there is no folder {path.parent} to write it to")
+    if path.exists() and not force:
+        raise ArgumentError(f"{path} is there already: give --force to replace it")
 
 
 def opened(path: Path) -> Capture:
@@ -30,7 +49,38 @@ def opened(path: Path) -> Capture:
 
 def chosen(capture: Capture, layer: str) -> Site:
     """A site by its layer's number, or by its name."""
-    return capture[int(layer) if layer.lstrip("-").isdigit() else layer]
+    if not layer.removeprefix("-").isdecimal():
+        return capture[layer]
+    layers = sorted({site.layer for site in capture})
+    if int(layer) not in layers and not -len(layers) <= int(layer) < 0:
+        whole = layers == list(range(len(layers)))
+        which = f"0 to {layers[-1]}" if whole and layers else ", ".join(map(str, layers))
+        raise ArgumentError(
+            f"there is no layer {layer}: the capture has {counted(len(layers), 'layer')}, {which}"
+        )
+    return capture[int(layer)]
+
+
+def figure_tables(tables: HealthTables, figure: str, width: int) -> Iterator[Table]:
+    """Layers × heads of one figure, in pieces where the terminal is too narrow for all heads."""
+    from limelight.capture.health import cell
+
+    numbers, words, names = tables[figure], tables.verdict, tables.names()
+    heads = numbers.shape[1]
+    texts = [[cell(figure, n, word) for n, word in zip(*pair, strict=True)]
+             for pair in zip(numbers, words, strict=True)]  # fmt: skip
+    wide = max((len(text) for row in texts for text in row), default=1) + 2
+    step = max(1, (width - 6 - max(len(name) for name in names)) // wide)
+    for start in range(0, heads, step):
+        columns = range(start, min(start + step, heads))
+        view = table("", *(str(h) for h in columns))
+        view.padding = (0, 0, 0, 1)
+        for column in view.columns:
+            column.justify = "right"
+        for at, name in enumerate(names):
+            row = [Text(texts[at][h], style=COLOURS[words[at, h]]) for h in columns]
+            view.add_row(name, *row)
+        yield view
 
 
 def region(text: str | None, option: str) -> slice | None:

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from limelight.cli._edge import JsonOption, console, print_json
-from limelight.cli._looking import CaptureArgument, chosen, opened, progress, region
+from limelight.cli._edge import JsonOption, console, print_json, show
+from limelight.cli._looking import (
+    CaptureArgument,
+    ForceOption,
+    chosen,
+    figure_tables,
+    opened,
+    progress,
+    region,
+    writable,
+)
 from limelight.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -66,6 +75,7 @@ def heatmap(
     title: Annotated[
         str | None, typer.Option(help="The picture's title.", show_default="model, layer and head")
     ] = None,
+    force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
     """Draw a head's weights from a capture, whole or in part, at any length.
@@ -74,10 +84,14 @@ def heatmap(
     with --json it prints the numbers of the map.
     """
     kind = kind or ("grid" if layer is None else "map")
-    asked = Asked(kind, layer, head, batch, region(rows, "--rows"), region(columns, "--columns"))
-    asked.check(output)
     held = opened(capture)
     site = None if layer is None else chosen(held, layer)
+    if site is not None and head is not None and -site.heads <= head < 0:
+        head += site.heads
+    asked = Asked(kind, layer, head, batch, region(rows, "--rows"), region(columns, "--columns"))
+    asked.check(output, scale, figure)
+    if output is not None:
+        writable(output, (".png", ".svg"), force)
     seen = _look(site, asked, pool, size) if site is not None and kind in ("map", "lines") else None
     title = _title(held, site, head) if title is None else title
     look: dict[str, Any] = {"title": title, "theme": theme}
@@ -85,11 +99,14 @@ def heatmap(
         picture = _draw(held, site, seen, asked, query=query, scale=scale, figure=figure, look=look)
         picture.save(output)
     if json:
-        print_json(_record(site, seen, asked, output))
+        record = _record(site, seen, asked, output)
+        print_json(record | _figure(held, figure) if kind == "grid" else record)
     elif output is not None:
         typer.echo(f"{output}: {picture.description}")
     elif seen is not None:
         _print(console(), seen, title, scale)
+    else:
+        _glance(console(), held, title, figure)
 
 
 @dataclass(frozen=True)
@@ -103,7 +120,10 @@ class Asked:
     rows: slice | None
     columns: slice | None
 
-    def check(self, output: Path | None) -> None:
+    def check(self, output: Path | None, scale: str, figure: str) -> None:
+        from limelight.capture.health import FIGURES
+        from limelight.pictures.colour import SCALES
+
         if self.kind not in AS:
             raise ArgumentError(f"--as {self.kind}: choose {', '.join(AS)}")
         if self.layer is None and self.kind != "grid":
@@ -112,9 +132,12 @@ class Asked:
             raise ArgumentError(f"--as {self.kind} draws one head: give --head")
         if self.kind in ("patches", "grid") and (self.rows or self.columns):
             raise ArgumentError(f"--as {self.kind} shows all: leave out --rows and --columns")
-        if self.kind != "map" and output is None:
-            terminal = ", or a --layer to see maps in the terminal" if self.layer is None else ""
-            raise ArgumentError(f"--as {self.kind} draws to a file: give --output{terminal}")
+        if self.kind in ("lines", "patches") and output is None:
+            raise ArgumentError(f"--as {self.kind} draws to a file: give --output")
+        if scale not in SCALES:
+            raise ArgumentError(f"--scale {scale}: choose {' or '.join(SCALES)}")
+        if figure not in FIGURES:
+            raise ArgumentError(f"there is no figure {figure!r}: choose {', '.join(FIGURES)}")
 
 
 def _title(held: Capture, site: Site | None, head: int | None) -> str:
@@ -182,6 +205,22 @@ def _record(site: Any, seen: Any, asked: Asked, output: Path | None) -> dict[str
         record |= {"rows": seen.rows, "columns": seen.columns, "pool": seen.pool,
                    "shape": seen.shape, "values": seen.values}  # fmt: skip
     return record
+
+
+def _figure(held: Capture, figure: str) -> dict[str, Any]:
+    tables = held.health()
+    return {"figure": figure, "sites": tables.names(), "values": tables[figure]}
+
+
+def _glance(out: Console, held: Capture, title: str, figure: str) -> None:
+    """All heads in the terminal: one figure of each, marked by its verdict."""
+    from limelight.capture.health import TITLES
+
+    out.print(title, style="bold", markup=False)
+    out.print(f"{TITLES[figure]}, layers down, heads across (~ peaked, ! saturated)")
+    for view in figure_tables(held.health(), figure, out.width):
+        show(out, view)
+    out.print("[dim]--layer 0 draws that layer's maps; -o heads.png draws all heads[/]")
 
 
 def _print(out: Console, seen: Heatmap, title: str, scale: str) -> None:

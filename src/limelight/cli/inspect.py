@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -14,17 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-from rich.table import Table
-from rich.text import Text
 
 from limelight.cli._edge import JsonOption, console, print_json, show, table
+from limelight.cli._looking import COLOURS, ForceOption, figure_tables, folded, writable
 from limelight.errors import ArgumentError, FileError
+from limelight.numbers import counted
 
 if TYPE_CHECKING:
     from limelight.capture import Capture, HealthTables
     from limelight.heads import Heads
-
-COLOURS = {"saturated": "red", "peaked": "yellow", "healthy": "", "": "dim"}
 
 
 def inspect(
@@ -54,7 +53,10 @@ def inspect(
         Path | None, typer.Option(help="Write the capture to this .safetensors file.")
     ] = None,
     values: Annotated[bool, typer.Option("--values", help="Keep the values too.")] = False,
-    half: Annotated[bool, typer.Option("--half", help="Save in float16: half the size.")] = False,
+    half: Annotated[
+        bool, typer.Option("--half", help="With --save: in float16, half the size.")
+    ] = False,
+    force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
     """Show what a model's heads do on a text or an image: their health and what they look for."""
@@ -64,8 +66,10 @@ def inspect(
     started = time.perf_counter()
     if figure not in FIGURES:
         raise ArgumentError(f"there is no figure {figure!r}: choose {', '.join(FIGURES)}")
-    if save is not None and not save.resolve().parent.is_dir():
-        raise FileError(f"{save}: there is no folder {save.parent} to write it to")
+    if save is not None:
+        writable(save, (".safetensors",), force)
+    elif half:
+        raise ArgumentError("--half is how --save writes: give --save too")
     found = _capture(model, text, file, image, _numbers(layers), tokens, generate, values)
     with _progress() as bar:
         task = bar.add_task("Judging heads", total=len(found))
@@ -93,11 +97,13 @@ def _capture(
              if what is not None]  # fmt: skip
     saved = Path(model).is_file() and Path(model).suffix == ".safetensors"
     if saved or model in captures().names:
-        if given or layers is not None:
-            raise ArgumentError(
-                f"{model} is a capture, made already: leave out {given or 'layers'}"
-            )
+        making = {"--layers": layers, "--tokens": tokens, "--generate": generate or None,
+                  "--values": values or None}  # fmt: skip
+        given += [name for name, what in making.items() if what is not None]
+        if given:
+            raise ArgumentError(f"{model} is a capture, made already: leave out {', '.join(given)}")
         return open_capture(model)
+    _look_for(model)
     if len(given) != 1:
         came = f"got {' and '.join(given)}" if given else "got none"
         raise ArgumentError(f"give the model one of --text, --file and --image, and {came}")
@@ -117,6 +123,18 @@ def _capture(
             progress=None if generate else lambda _: bar.advance(task),
         )  # fmt: skip
         return found
+
+
+def _look_for(model: str) -> None:
+    """A model that is not there is said before what it should read."""
+    if not model.strip():
+        raise ArgumentError("the model's name is empty: give a folder, a .gguf file or a name")
+    from limelight import hf
+
+    hf._check_installed()
+    from limelight.hf.places import find
+
+    find(model)
 
 
 def _layer_count(model: Any, layers: Any) -> int:
@@ -182,45 +200,29 @@ def _show(
     out = console()
     site = found.sites[0]
     words = tables.verdict
-    size = f"{len(found)} layers × {site.heads} heads, {site.queries:,} × {site.keys:,} tokens"
+    size = (f"{counted(len(found), 'layer')} × {counted(site.heads, 'head')}, "
+            f"{site.queries:,} × {counted(site.keys, 'token')}")  # fmt: skip
     out.print(f"[bold]{found.source.get('model', 'capture')}[/]  {size}")
     counts = [f"[{COLOURS[word] or 'green'}]{int((words == word).sum())} {word}[/]"
               for word in ("healthy", "peaked", "saturated")]  # fmt: skip
     out.print(f"heads: {', '.join(counts)}\n")
-    out.print(f"{TITLES[figure]}, layers down, heads across")
-    for view in _tables(tables, figure, out.width):
+    out.print(f"{TITLES[figure]}, layers down, heads across (~ peaked, ! saturated)")
+    for view in figure_tables(tables, figure, out.width):
         show(out, view)
     view = table("kind", "such a head", "the strongest, as layer.head")
     for name, meaning, best in seen.lines():
-        view.add_row(name, meaning, ", ".join(best) or "[dim]the text gives it no chance[/]")
+        view.add_row(
+            name,
+            meaning,
+            folded(best, max(26, out.width - 52)) or "[dim]the text gives it no chance[/]",
+        )
     out.print("heads of known kinds (? = too weak to be one)")
     show(out, view)
     out.print(f"[dim]{spent:.1f} s, {_peak() / 1e9:.2f} GB at most[/]")
     if save is not None:
-        out.print(
-            f"saved to {save} ({save.stat().st_size / 1e6:,.1f} MB): limelight studio shows it"
-        )
-
-
-def _tables(tables: HealthTables, figure: str, width: int) -> Iterator[Table]:
-    """The figure's table, in pieces where the terminal is too narrow for all heads."""
-    from limelight.capture.health import cell
-
-    numbers, words, names = tables[figure], tables.verdict, tables.names()
-    heads = numbers.shape[1]
-    texts = [[cell(figure, n, "") for n in row] for row in numbers]
-    wide = max((len(text) for row in texts for text in row), default=1) + 2
-    step = max(1, (width - 6 - max(len(name) for name in names)) // wide)
-    for start in range(0, heads, step):
-        columns = range(start, min(start + step, heads))
-        view = table("", *(str(h) for h in columns))
-        view.padding = (0, 0, 0, 1)
-        for column in view.columns:
-            column.justify = "right"
-        for at, name in enumerate(names):
-            row = [Text(texts[at][h], style=COLOURS[words[at, h]]) for h in columns]
-            view.add_row(name, *row)
-        yield view
+        folder = shlex.quote(str(save.parent))
+        out.print(f"saved to {save} ({save.stat().st_size / 1e6:,.1f} MB)", soft_wrap=True)
+        out.print(f"limelight studio --folder {folder} shows it", soft_wrap=True)
 
 
 def _peak() -> int:
