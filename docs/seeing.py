@@ -20,8 +20,8 @@ COMMANDS = (
 def main() -> None:
     HERE.mkdir(exist_ok=True)
     for command in COMMANDS:
-        subprocess.run([sys.executable, "-m", "limelight.cli", *shlex.split(command)], cwd=HERE,
-                       check=True)  # fmt: skip
+        subprocess.run([sys.executable, "-m", "limelight.cli", *shlex.split(command), "--force"],
+                       cwd=HERE, check=True)  # fmt: skip
 
 
 if __name__ == "__main__":
