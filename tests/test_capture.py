@@ -103,7 +103,7 @@ def test_indices_that_do_not_exist() -> None:
         one.cell(7, 0)
     with pytest.raises(ValueError, match="there is no column 11 at"):
         one.cell(0, 11)
-    with pytest.raises(ValueError, match="head .a. is not a whole number"):
+    with pytest.raises(ValueError, match=r"head .a. is not a whole number"):
         one.cell(0, 0, head="a")  # type: ignore[arg-type]
 
 

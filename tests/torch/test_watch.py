@@ -97,7 +97,7 @@ def test_json_and_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "drew 2 records" in capsys.readouterr().out
     with pytest.raises(ArgumentError, match=r"cannot draw to .*run\.gif: the name must end in .png"):
         command.watch(path, plot=tmp_path / "run.gif")
-    with pytest.raises(ArgumentError, match="there is no folder .*nowhere"):
+    with pytest.raises(ArgumentError, match=r"there is no folder .*nowhere"):
         command.watch(path, plot=tmp_path / "nowhere" / "run.png")
     with pytest.raises(ArgumentError, match="no records yet"):
         command.watch(write(tmp_path / "empty.jsonl", HEADER), plot=tmp_path / "run.png")
