@@ -209,7 +209,7 @@ def _show(
     out.print(f"{TITLES[figure]}, layers down, heads across (~ peaked, ! saturated)")
     for view in figure_tables(tables, figure, out.width):
         show(out, view)
-    view = table("kind", "such a head", "the strongest, as layer.head")
+    view = table("kind", "such a head", "the strongest")
     for name, meaning, best in seen.lines():
         view.add_row(
             name,
