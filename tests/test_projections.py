@@ -187,7 +187,7 @@ ONES = np.ones((4, 4))
         (lambda: SelfAttention(ONES, ONES, ONES)(ONES[:, :3]), ShapeError, r"X has shape \(4, 3\)"),
         (lambda: SelfAttention([["a"]], ONES, ONES), DtypeError, r"w_q has dtype"),
         (lambda: SelfAttention(ONES, ONES, ONES).trace(ONES, tokens=["a"]), ShapeError,
-         r"1 tokens for"),
+         r"1 token for"),
     ],
 )  # fmt: skip
 def test_errors_say_what_came(attempt, error, message):
