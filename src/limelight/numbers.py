@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 
@@ -36,9 +37,9 @@ def counted(count: int, word: str) -> str:
     return f"{count:,} {word if count == 1 else plural}"
 
 
-def operand(value: float) -> str:
-    """A number after an operator: a negative one in brackets."""
-    return f"({number(value)})" if value < 0 else number(value)
+def operand(value: float, written: Callable[[float], str] = number) -> str:
+    """A number beside an operator: a negative one in brackets."""
+    return f"({written(value)})" if value < 0 else written(value)
 
 
 def vector(values: Any, most: int = 8) -> str:

@@ -24,7 +24,7 @@ from limelight.attention import Inspection, attention, inspect
 from limelight.call import as_float
 from limelight.cell import Cell
 from limelight.errors import ArgumentError, DtypeError, ShapeError
-from limelight.numbers import vector
+from limelight.numbers import counted, vector
 from limelight.trace import Trace, trace
 
 NAMES = ("w_q", "w_k", "w_v", "w_o")
@@ -142,7 +142,7 @@ class SelfAttention:
         values = "" if self.value_size == self.head_size else f", values of size {self.value_size}"
         last = "without W_O" if self.w_o is None else "with W_O"
         return (
-            f"SelfAttention(model size {self.model_size}, {_heads(self.heads)} of size "
+            f"SelfAttention(model size {self.model_size}, {counted(self.heads, 'head')} of size "
             f"{self.head_size}{shared}{values}, {last})"
         )
 
@@ -205,7 +205,7 @@ class SelfAttention:
         joined = heads * (shapes["w_v"][1] // key_heads)
         if self.w_o is not None and shapes["w_o"][0] != joined:
             raise ShapeError(
-                f"W_O has {shapes['w_o'][0]} rows, but {_heads(heads)} of value size "
+                f"W_O has {shapes['w_o'][0]} rows, but {counted(heads, 'head')} of value size "
                 f"{joined // heads} side by side have {joined} columns ({listing})"
             )
 
@@ -338,10 +338,6 @@ def _numpy(array: Any, name: str) -> NDArray[Any]:
         )
     found: NDArray[Any] = as_float(array, name)
     return found
-
-
-def _heads(count: int) -> str:
-    return "1 head" if count == 1 else f"{count} heads"
 
 
 def _given(count: int | None) -> int:

@@ -13,7 +13,7 @@ import limelight as ll
 from limelight import reference
 from limelight.call import prepare
 from limelight.engines import ENGINES
-from limelight.errors import DtypeError, EngineError, LimelightError, ShapeError
+from limelight.errors import ArgumentError, DtypeError, EngineError, LimelightError, ShapeError
 from limelight.torch import functional
 from tests.cases import CASES, Case, assert_close, plainly
 
@@ -292,17 +292,19 @@ def test_errors() -> None:
             call()
 
 
-def test_the_quick_way_and_the_full_check_agree() -> None:
+def test_tensors_are_checked_as_arrays_are() -> None:
     same: dict[str, Any] = {"bias": None, "softcap": None, "sinks": None}
-    for mask in (None, ll.Causal(), ll.Window(2, 1, align="top-left")):
+    for mask in (None, ll.Causal(), ll.Window(2, 1, align="top-left"), ll.Lengths([3, 4])):
         query, key = torch.randn(2, 4, 3, 5), torch.randn(2, 2, 7, 5)
-        quick = functional._quick(query, key, key, mask=mask, scale=None, **same)
-        full = prepare(query, key, key, mask=mask, scale=None, **same)
-        assert quick is not None
-        assert (quick.allowed.band, quick.scale, quick.batch_shape) == (full.allowed.band, full.scale, full.batch_shape)
-    assert functional._quick(query, key, key, mask=ll.Lengths([3, 4]), scale=None, **same) is None
-    assert functional._quick(query.numpy(), key, key, mask=None, scale=None, **same) is None
-    assert functional._quick(query, key, key, mask=None, scale=float("nan"), **same) is None
+        for _ in range(2):  # the second finds what the mask object remembers
+            call = functional._checked(query, key, key, mask=mask, scale=None, **same)
+            full = prepare(query, key, key, mask=mask, scale=None, **same)
+            assert (call.allowed.band, call.scale, call.batch_shape) == (full.allowed.band, full.scale, full.batch_shape)
+            np.testing.assert_array_equal(call.allowed.spans, full.allowed.spans)
+    with pytest.raises(DtypeError, match="query did not"):
+        functional._checked(query.numpy(), key, key, mask=None, scale=None, **same)
+    with pytest.raises(ArgumentError, match="nan"):
+        functional._checked(query, key, key, mask=None, scale=float("nan"), **same)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from limelight.cli._edge import bar, column, right, show, table
 from limelight.flow import leaders, listed, not_a_number
-from limelight.numbers import counted, given, number
+from limelight.numbers import counted, given, number, operand
 
 if TYPE_CHECKING:
     from limelight.by_hand import ByHand
@@ -60,7 +60,7 @@ class Worked:
         room = max(self.room, self.out.width - MARGIN - 4 * GAP - others)
         for j, score in enumerate(scores):
             pairs = zip(self.query, self.key[j], strict=True)
-            terms = fit((f"{factor(q)}·{factor(k)}" for q, k in pairs), " + ", room)
+            terms = fit((f"{operand(q, given)}·{operand(k, given)}" for q, k in pairs), " + ", room)
             view.add_row(self.names[j], keys[j], terms, "=", score)
         show(self.out, right(view, 4))
 
@@ -155,11 +155,6 @@ class Worked:
 
 def widest(texts: list[str]) -> int:
     return max(map(len, texts), default=0)
-
-
-def factor(value: float) -> str:
-    """A number in a product: a negative one in brackets."""
-    return f"({given(value)})" if value < 0 else given(value)
 
 
 def fit(parts: Any, joint: str, room: int) -> str:

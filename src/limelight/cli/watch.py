@@ -13,6 +13,7 @@ from rich.text import Text
 
 from limelight.cli._edge import JsonOption, console, print_json, table
 from limelight.errors import ArgumentError
+from limelight.numbers import counted
 from limelight.torch.monitor.journal import Run
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -44,8 +45,7 @@ def watch(
     if json:
         print_json(state(run))
     elif plot is not None:
-        count = len(run.records)
-        typer.echo(f"drew {count:,} record{'s' if count != 1 else ''} to {plot}")
+        typer.echo(f"drew {counted(len(run.records), 'record')} to {plot}")
     elif once or run.end is not None or not console().is_terminal:
         console().print(view(run))
     else:
@@ -94,8 +94,8 @@ def _headline(run: Run, record: dict[str, Any]) -> Text:
 def _alarms(run: Run, record: dict[str, Any], most: int = 8) -> list[Text]:
     rows = [Text(_alarm(a, record), style="red") for a in list(run.active.values())[-most:]]
     hidden = len(run.active) - len(rows)
-    more = f"  and {hidden} more alarm{'s' if hidden > 1 else ''}"
-    return rows + ([Text(more, style="red")] if hidden else [])
+    more = Text(f"  and {counted(hidden, 'more alarm')}", style="red")
+    return rows + ([more] if hidden else [])
 
 
 def _alarm(alarm: dict[str, Any], record: dict[str, Any]) -> str:

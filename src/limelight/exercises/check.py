@@ -13,7 +13,7 @@ from limelight.by_hand import by_hand, rounded
 from limelight.errors import ArgumentError
 from limelight.exercises.exercise import Array, Exercise, known
 from limelight.exercises.mistakes import candidates, distance
-from limelight.numbers import number, vector
+from limelight.numbers import counted, number, vector
 
 CLOSE = 0.005 + 1e-9  # two digits after the point
 HIDDEN_WORDS = frozenset(
@@ -222,7 +222,7 @@ def _miscounted(exercise: Exercise, step: str, given: list[float | None]) -> Fee
     if step == "output" and came == len(exercise.values[0]) * len(exercise.values):
         says, instead = "These are the weighted values.", "Add them up, number by number."
         return Feedback(step, "mistake", "not-added", says, instead)
-    says = f"{came} {'number' if came == 1 else 'numbers'} came, and {asked} are asked for."
+    says = f"{counted(came, 'number')} came, and {asked} are asked for."
     if step in ("raw", "scaled", "weights") and came == sum(exercise.allowed):
         says = f"{came} numbers came for {asked} keys: the hidden ones are missing."
     return Feedback(step, "unreadable", "", says, _form(exercise, step))
