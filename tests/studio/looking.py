@@ -59,3 +59,8 @@ def close(found: Any, expected: Any) -> None:
 def at(part: Any, label: str, row: int, column: int) -> Any:
     """One cell of a matrix."""
     return grid(part, label).locator(f'td[data-at="{row},{column}"]')
+
+
+def focused(page: Any, selector: str) -> None:
+    """Waits until what has the focus matches: it follows a new address a moment later."""
+    page.wait_for_function("to => document.activeElement.matches(to)", arg=selector)

@@ -11,7 +11,7 @@ import pytest
 import limelight as ll
 from limelight.capture import Capture
 from limelight.studio.shelf import shipped
-from tests.studio.looking import at, close, fields, figures, grid, matrix
+from tests.studio.looking import at, close, fields, figures, focused, grid, matrix
 
 STAGES = ("X", "Q, K, V", "Scores", "Scaled", "Masked", "Weights", "Output")
 
@@ -148,7 +148,7 @@ def test_back_and_next_and_the_arrow_keys_step(step: Any, page: Any) -> None:
     step.locator('[role=tab][aria-selected="true"]').focus()
     page.keyboard.press("ArrowLeft")
     assert now() == "Masked"
-    assert page.evaluate("document.activeElement.getAttribute('aria-selected')") == "true"
+    focused(page, '[aria-selected="true"]')
     # Also with the focus nowhere, while this part is the one being read.
     page.evaluate("document.activeElement.blur()")
     page.goto(re.sub("#.*", "", page.url) + "#/learn/step")
@@ -200,7 +200,7 @@ def test_arrow_keys_walk_within_a_table_without_stepping(step: Any, page: Any) -
     at(step, "scores", 2, 1).focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
-    assert page.evaluate("document.activeElement.dataset.at") == "3,2"
+    focused(page, '[data-at="3,2"]')
     assert step.locator('[role=tab][aria-selected="true"] .name').inner_text() == "Scores"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import limelight as ll
 from limelight.exercises import QUIZ, STEPS, Exercise, check, generate
-from tests.studio.looking import close, figures
+from tests.studio.looking import close, figures, focused
 
 # --- Part 6 ----------------------------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ def test_an_exercise_goes_by_keyboard_alone(apply: Any, page: Any) -> None:
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")  # on Check, which the last Tab reached
     apply.locator("form h3", has_text="Scale").wait_for()
-    assert page.evaluate("document.activeElement.matches('#apply form input')")
+    focused(page, "#apply form input")
 
 
 def test_the_quiz_explains_every_option(apply: Any) -> None:

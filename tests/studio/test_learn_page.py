@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.studio.looking import focused
+
 PARTS = ("step", "map", "lab", "example", "scaling", "apply", "future")
 AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 
@@ -129,7 +131,7 @@ def test_a_link_leads_to_a_part(open_tab: Callable[..., Any], part: str) -> None
                    return top !== undefined && Math.abs(top) < 80; }""",
         arg=part,
     )
-    assert page.evaluate("document.activeElement.id") == part
+    focused(page, f"#{part}")
 
 
 def test_the_parts_are_listed_and_the_one_being_read_is_marked(page: Any) -> None:
@@ -147,7 +149,7 @@ def test_the_first_tab_stop_skips_to_the_content(page: Any) -> None:
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
     page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "main"
+    focused(page, "#main")
     assert page.url.endswith("#/learn")
 
 

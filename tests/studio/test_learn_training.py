@@ -12,7 +12,7 @@ import pytest
 
 from limelight.experiments import FIGURES, SETTINGS, Scaling, scaling
 from tests.studio.conftest import Running
-from tests.studio.looking import close, figures, percent
+from tests.studio.looking import close, figures, focused, percent
 
 RESULTS: Scaling = scaling()
 BUTTONS = {
@@ -189,7 +189,7 @@ def test_by_keyboard_alone(part: Any, page: Any) -> None:
 def test_the_lab_leads_there(page: Any) -> None:
     page.locator("#lab").get_by_role("link", name="an answer of its own").click()
     page.wait_for_url(re.compile("#/learn/training"))
-    assert page.evaluate("document.activeElement.id") == "training"
+    focused(page, "#training")
 
 
 def test_nothing_below_moves_as_one_chooses(part: Any, page: Any) -> None:

@@ -41,12 +41,16 @@ function decode(part: string): string {
 }
 
 class Router {
-  route: Route = $state.raw(parse(globalThis.location?.hash ?? ""));
+  #read = globalThis.location?.hash ?? "";
+  route: Route = $state.raw(parse(this.#read));
 
   constructor() {
-    globalThis.addEventListener?.("hashchange", () => {
-      this.route = parse(location.hash);
-    });
+    globalThis.addEventListener?.("hashchange", () => this.#take());
+  }
+
+  #take(): void {
+    this.#read = location.hash;
+    this.route = parse(this.#read);
   }
 
   /** Goes there as a new entry of the browser's history. */
@@ -54,10 +58,14 @@ class Router {
     location.hash = to;
   }
 
-  /** Rewrites the present entry: for what changes often, such as the zoom of a map. */
+  /**
+   * Rewrites the present entry: for what changes often, such as the zoom of a map. Where the browser has
+   * gone elsewhere and the page has yet to hear of it, that entry is left as it is.
+   */
   replace(to: string): void {
+    if (location.hash !== this.#read) return;
     history.replaceState(history.state, "", to);
-    this.route = parse(to);
+    this.#take();
   }
 }
 
