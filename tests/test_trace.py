@@ -10,6 +10,7 @@ import pytest
 import limelight as ll
 from limelight.call import prepare
 from limelight.cell import cell
+from limelight.errors import ArgumentError
 from tests.cases import CASES, Case
 
 WORKED = ([[2, 1]], [[2, 1], [1, 0], [0, -1]], [[10, 0], [0, 8], [1, 1]])
@@ -91,6 +92,9 @@ def test_hidden_keys_and_sinks_are_named() -> None:
     assert "hidden" in text
     assert "sink" in text
     assert "head 1 of 2" in text
+    assert trace.text(head=-1) == text
+    with pytest.raises(ArgumentError, match="no head 2: there are 2, numbered from 0"):
+        trace.text(head=2)
     assert "may not look at this key" in repr(trace.cell(0, 2))
     assert "no key to look at" in repr(ll.trace([[1.0]], np.ones((0, 1)), np.ones((0, 1))))
 

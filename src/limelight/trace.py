@@ -163,6 +163,8 @@ class Trace:
 
     def text(self, *, head: int = 0, batch: int = 0, rows: int = 8, columns: int = 12) -> str:
         """The flow of the calculation, row by row, as text."""
+        head = index(head, self.call.query_heads, "head")
+        batch = index(batch, self.call.batch, "batch entry")
         return flow.text(self, head, batch, rows, columns)
 
     def __repr__(self) -> str:
