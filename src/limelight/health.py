@@ -240,9 +240,9 @@ def _count(call: Call) -> Any:
     """How many keys each row may attend to, [B, Hq, Nq], as the call's kind of array."""
     rows = call.query.shape[:3]
     if is_torch(call.query):
-        from limelight.torch.functional import count_keys
+        from limelight.torch.operators import count
 
-        return expand(count_keys(call), rows)
+        return expand(count(call), rows)
     if call.allowed.everything and call.bias is None:
         return np.full(rows, call.keys, np.int64)
     return expand(call.allowed.count(call.bias), rows)

@@ -56,8 +56,7 @@ class HealthTables:
 
     def __getitem__(self, figure: str) -> Table:
         """One figure, [sites, heads]."""
-        if figure not in FIGURES:
-            raise ArgumentError(f"there is no figure {figure!r}: choose {', '.join(FIGURES)}")
+        check_figure(figure)
         return _table([getattr(summary, figure) for summary in self.summaries], np.nan)
 
     @property
@@ -136,6 +135,11 @@ def _table(rows: list[NDArray[Any]], fill: Any) -> NDArray[Any]:
     for at, row in enumerate(rows):
         table[at, : len(row)] = row
     return table
+
+
+def check_figure(figure: str) -> None:
+    if figure not in FIGURES:
+        raise ArgumentError(f"there is no figure {figure!r}: choose {', '.join(FIGURES)}")
 
 
 def cell(figure: str, value: float, verdict: str = "") -> str:

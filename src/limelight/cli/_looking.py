@@ -37,6 +37,10 @@ def writable(path: Path, endings: tuple[str, ...], force: bool) -> None:
         raise FileError(f"{path} ends in {ending}: it is written as {' or '.join(endings)}")
     if not path.resolve().parent.is_dir():
         raise FileError(f"{path}: there is no folder {path.parent} to write it to")
+    unoccupied(path, force)
+
+
+def unoccupied(path: Path, force: bool) -> None:
     if path.exists() and not force:
         raise ArgumentError(f"{path} is there already: give --force to replace it")
 

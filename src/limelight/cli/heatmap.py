@@ -121,7 +121,7 @@ class Asked:
     columns: slice | None
 
     def check(self, output: Path | None, scale: str, figure: str) -> None:
-        from limelight.capture.health import FIGURES
+        from limelight.capture.health import check_figure
         from limelight.pictures.colour import SCALES
 
         if self.kind not in AS:
@@ -136,8 +136,7 @@ class Asked:
             raise ArgumentError(f"--as {self.kind} draws to a file: give --output")
         if scale not in SCALES:
             raise ArgumentError(f"--scale {scale}: choose {' or '.join(SCALES)}")
-        if figure not in FIGURES:
-            raise ArgumentError(f"there is no figure {figure!r}: choose {', '.join(FIGURES)}")
+        check_figure(figure)
 
 
 def _title(held: Capture, site: Site | None, head: int | None) -> str:

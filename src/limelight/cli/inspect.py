@@ -61,11 +61,10 @@ def inspect(
 ) -> None:
     """Show what a model's heads do on a text or an image: their health and what they look for."""
     from limelight import heads as kinds
-    from limelight.capture.health import FIGURES
+    from limelight.capture.health import check_figure
 
     started = time.perf_counter()
-    if figure not in FIGURES:
-        raise ArgumentError(f"there is no figure {figure!r}: choose {', '.join(FIGURES)}")
+    check_figure(figure)
     if save is not None:
         writable(save, (".safetensors",), force)
     elif half:

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from limelight.cli._edge import JsonOption, print_json
-from limelight.cli._looking import progress
-from limelight.errors import ArgumentError
+from limelight.cli._looking import ForceOption, progress, unoccupied
 from limelight.numbers import counted
 
 MEGABYTE = 1_000_000
@@ -30,9 +29,7 @@ def report(
     ] = "float16",
     batch: Annotated[int, typer.Option(help="The entry of the batch that is shown.", min=0)] = 0,
     title: Annotated[str | None, typer.Option(help="The report's title.")] = None,
-    force: Annotated[
-        bool, typer.Option("--force", "-f", help="Replace a file that is there.")
-    ] = False,
+    force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
     """Write a capture as one HTML file: health, heads, maps and cells, without a network."""
@@ -40,8 +37,7 @@ def report(
     from limelight.report import write_report
 
     target = output or Path(capture).with_suffix(".html")
-    if target.exists() and not force:
-        raise ArgumentError(f"{target} is there already: give --force to replace it")
+    unoccupied(target, force)
     held = open_capture(capture)
     with progress("looking at the heads") as told:
         made = write_report(

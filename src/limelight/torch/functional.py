@@ -101,11 +101,6 @@ def _health(rows: Sequence[Tensor], keys: Tensor, restore: Callable[[Tensor], Te
     return Health(max_logit, logsumexp, entropy, restore(keys))
 
 
-def count_keys(call: Call) -> Tensor:
-    """How many keys each row of a call on tensors may attend to, int64 [B|1, Hq|1, Nq]."""
-    return operators.count(call)
-
-
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,

@@ -98,9 +98,7 @@ def _backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
             *launch.inputs(call), launch.plain(grad_output), state.logsumexp, delta, where,
             launch.form_of(call),
         )  # fmt: skip
-        sizes = (tile.rows, tile.keys, launch.power_of_two(call.head_size),
-                 launch.power_of_two(call.value_size), band, spans,
-                 launch.precision_of(call))  # fmt: skip
+        sizes = (tile.rows, tile.keys, *blocks.widths(call), band, spans, launch.precision_of(call))
         options = {"num_warps": tile.warps, "num_stages": tile.stages}
         kernels.key_kernel[(-(-call.keys // tile.keys), call.batch * call.key_heads)](
             *shared, launch.plain(grad_key), launch.plain(grad_value), launch.sizes_of(call),
