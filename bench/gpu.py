@@ -5,15 +5,16 @@
                                                        decode, eager, small, picture
     PYTHONPATH=src python bench/gpu.py --write bench/results/h200.md
 
-All contenders of a row are measured in turn, several rounds, and the median is taken, so that the
-clock's drift under load falls on all of them. FLOPs are those of the two products that the mask
-leaves (four times the allowed cells times the head size); the backward pass counts 2.5 times that.
-`health` is output, logsumexp, maximum logit and entropy; `output` is output and logsumexp.
+All contenders of a row are measured in turn, in another order each round, and the median is taken,
+so that the clock's drift under load falls on all of them. FLOPs are those of the two products that
+the mask leaves (four times the allowed cells times the head size); the backward pass counts 2.5
+times that. `health` is output, logsumexp, maximum logit and entropy; `output` is output and logsumexp.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import subprocess
 import sys
@@ -34,7 +35,7 @@ TOKENS, WIDTH = 16_384, 2_048  # batch × length, and heads × size
 Contenders = dict[str, Callable[[], Any]]
 
 
-def timed(contenders: Contenders, rounds: int = 5, budget_ms: float = 8.0) -> dict[str, float]:
+def timed(contenders: Contenders, rounds: int = 9, budget_ms: float = 8.0) -> dict[str, float]:
     """Milliseconds a call, the median over rounds; a contender that fails is left out."""
     repeats: dict[str, int] = {}
     for name, run in list(contenders.items()):
@@ -51,8 +52,11 @@ def timed(contenders: Contenders, rounds: int = 5, budget_ms: float = 8.0) -> di
         torch.cuda.synchronize()
         repeats[name] = max(2, int(budget_ms / max(1e-3, start.elapsed_time(stop))))
     times: dict[str, list[float]] = {name: [] for name in repeats}
+    order = list(repeats.items())
+    shuffle = random.Random(0).shuffle
     for _ in range(rounds):
-        for name, count in repeats.items():
+        shuffle(order)  # a slow one leaves a cooler card to the next
+        for name, count in order:
             run = contenders[name]
             start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             run()
@@ -107,7 +111,7 @@ def table(title: str, rows: list[Row], unit: str, per: str, digits: int = 0) -> 
 
 def limits() -> Iterator[str]:
     a, b = normal(8192, 8192), normal(8192, 8192)
-    for _ in range(1000):  # the clock falls under load: let it settle first
+    for _ in range(4000):  # the clock falls under load: let it settle first
         a @ b
     big = torch.empty(1 << 32, dtype=torch.uint8, device="cuda")
     half = big[: 1 << 31], big[1 << 31 :]
@@ -205,7 +209,7 @@ def backward() -> Iterator[str]:
                     "limelight": lambda c=call, s=state, g=grad: module.backward(c, s, g),
                     "limelight, deterministic":
                         lambda c=call, s=state, g=grad: portable.backward(c, s, g),
-                }, rounds=3)  # fmt: skip
+                })  # fmt: skip
                 work = 2.5 * 4.0 * TOKENS * WIDTH * n * (0.5 if causal else 1.0)
                 rows.append((f"{n} {'causal' if causal else 'full'}", work, times))
         yield table(f"Backward, head size {size}", rows, "TFLOP/s", "cuDNN")

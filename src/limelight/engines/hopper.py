@@ -53,8 +53,8 @@ def cannot(call: Call) -> str | None:
 class Tile:
     """How a head size is tiled: consumer warpgroups of 64 rows, keys a block, buffers, registers.
 
-    `query_in_registers` spares shared-memory bandwidth; `overlap` mixes one block while the next
-    one's softmax runs, without it a warpgroup takes them in turn and leaves the overlap to others.
+    `query_in_registers` spares shared-memory bandwidth; `overlap` is the order of a warpgroup's
+    work, see `gpu/hopper_forward.py`.
     """
 
     consumers: int
@@ -66,24 +66,19 @@ class Tile:
 
 
 def tile_for(
-    size: int, value_size: int, keys: int, health: bool, band: bool, busy: bool = False
+    size: int, value_size: int, queries: int, keys: int, band: bool, busy: bool = False
 ) -> Tile:
-    """The tile for padded sizes (64, 128 or 256), as measured on an H200 at 2k to 16k.
-
-    Tried and slower: key blocks of 64 at size 128 (0.87), of 256 at 64 (0.82, wgmma serialised),
-    two warpgroups of 64 rows without the query in registers (0.95), rescaling only when the
-    maximum moved by 2^8 (0.97).
-    """
+    """The tile for padded sizes (64, 128 or 256), as measured on an H200 at 2k to 16k."""
     largest = max(size, value_size)
     if largest == 256:
         return Tile(2, 64, 2, 168, False, not busy)
     if busy:  # a softcap, a bias or a mask read cell by cell needs the registers
         return Tile(2, 128, 2, 168, False, False)
     if largest == 128:
-        return Tile(2, 128, 2, 168, True, not (health and band))
-    if keys < 8192 and (health or band):
-        return Tile(2, 128, 4, 168, True, not band)
-    return Tile(3, 128, 4, 128, False, not band)
+        return Tile(2, 128, 2, 168, True, False)
+    if (keys < 8192 and band) or -(-queries // 192) * 192 > 1.06 * queries:
+        return Tile(2, 128, 4, 168, True, False)
+    return Tile(3, 128, 4, 128, False, False)
 
 
 def padded(size: int) -> int:
@@ -115,7 +110,7 @@ def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | Non
     d, dv = padded(call.head_size), padded(call.value_size)
     mask = mask_arguments(call.allowed, device)
     busy = call.softcap is not None or call.bias is not None or mask.dense is not None
-    tile = tile or tile_for(d, dv, nk, health, mask.band, busy or mask.slots > 1)
+    tile = tile or tile_for(d, dv, nq, nk, mask.band, busy or mask.slots > 1)
     rows, keys = 64 * tile.consumers, tile.keys
     count = -(-nq // rows)
     mode = 2 if mask.dense is not None or mask.slots > 1 else mask.slots

@@ -15,10 +15,12 @@ def delta_of(call: Call, state: State, grad_output: torch.Tensor) -> torch.Tenso
 
     delta = torch.empty_like(state.logsumexp)
     rows = 64 if call.value_size <= 128 else 16
-    kernels.delta_kernel[(-(-call.queries // rows), call.batch * call.query_heads)](
-        launch.plain(state.output), launch.plain(grad_output), delta, launch.sizes_of(call), rows,
-        launch.power_of_two(call.value_size),
-    )  # fmt: skip
+    launch.start(
+        kernels.delta_kernel,
+        (-(-call.queries // rows), call.batch * call.query_heads, 1),
+        (launch.plain(state.output), launch.plain(grad_output), delta, launch.sizes_of(call)),
+        (rows, launch.power_of_two(call.value_size)),
+    )
     return delta
 
 
@@ -98,21 +100,29 @@ def _backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
             *launch.inputs(call), launch.plain(grad_output), state.logsumexp, delta, where,
             launch.form_of(call),
         )  # fmt: skip
-        sizes = (tile.rows, tile.keys, *blocks.widths(call), band, spans, launch.precision_of(call))
-        options = {"num_warps": tile.warps, "num_stages": tile.stages}
-        kernels.key_kernel[(-(-call.keys // tile.keys), call.batch * call.key_heads)](
-            *shared, launch.plain(grad_key), launch.plain(grad_value), launch.sizes_of(call),
-            *sizes, **options,
+        constants = (
+            tile.rows, tile.keys, *blocks.widths(call), band, spans, launch.precision_of(call),
         )  # fmt: skip
+        options = {"num_warps": tile.warps, "num_stages": tile.stages}
+        launch.start(
+            kernels.key_kernel,
+            (-(-call.keys // tile.keys), call.batch * call.key_heads, 1),
+            (*shared, launch.plain(grad_key), launch.plain(grad_value), launch.sizes_of(call)),
+            constants,
+            **options,
+        )
         if grad_bias is not None:
             b, h, nq, nk = grad_bias.shape
             all_rows, all_columns = nq < call.queries, nk < call.keys
             down = 1 if all_rows else -(-nq // tile.rows)
             across = 1 if all_columns else -(-nk // tile.keys)
-            grid = (down, across, b * h)
-            kernels.bias_kernel[grid](
-                *shared, launch.plain(grad_bias), launch.sizes_of(call), call.batch // b,
-                call.query_heads // h, *sizes, all_rows, all_columns, **options,
+            launch.start(
+                kernels.bias_kernel,
+                (down, across, b * h),
+                (*shared, launch.plain(grad_bias), launch.sizes_of(call), call.batch // b,
+                 call.query_heads // h),
+                (*constants, all_rows, all_columns),
+                **options,
             )  # fmt: skip
     return Gradients(
         query=grad_query,

@@ -7,10 +7,16 @@ Map of the kernel
     _plan            which key blocks a tile needs: partial ones first, then full ones
     _finish          normalise, add the sink, store
 
-A tile is 64 rows for each consumer. With OVERLAP, for block i a consumer issues Q·K(i), then
-P(i-1)·V(i-1), both asynchronous, waits for the first and computes the softmax of i while the second
-runs. P's registers are written only after its P·V has ended (Triton issue 9433), and each consumer
-is its own partition of one warpgroup (issue 11047).
+A tile is 64 rows for each consumer, and each consumer is its own partition of one warpgroup (Triton
+issue 11047). P's registers are written only when its P·V has ended (issue 9433). Two orders of a
+consumer's work are kept, see `_step`:
+    in turn   P(i-1)·V(i-1), Q·K(i), wait for both, softmax of i. While one warpgroup computes its
+              softmax the others have the tensor cores.
+    OVERLAP   Q·K(i), P(i-1)·V(i-1), wait for the first, maximum of i beside the second. Warpgroups
+              pass a turn round, so that the products of one are not mixed with another's. Ahead at
+              256, where the products are long.
+Warpgroups that start in step stay in step and want the same units at the same time. A mask with a
+diagonal sets them apart; without one each starts when the one before has its first logits.
 
 The softmax works in base 2 with c = scale·log2(e): y = c·s - m as one FMA, p = 2^y, l = Σp and,
 for the entropy, e = Σp·y. The FMA needs |m| < 2^20 to be exact to rounding; a tile with larger
@@ -20,9 +26,6 @@ flag and the careful kernel in `forward.py` computes it again.
 Programs are persistent. The producer takes tiles from a counter, heaviest first, and hands each
 tile's place and plan to the consumers, which spares them the divisions; the last program to end
 sets the counters back. Blocks that are only partly allowed come first; the long loop has no mask.
-
-Two ways to order a consumer's work are kept (OVERLAP): the mix of a block beside the softmax of
-the next, or one after the other, which holds fewer registers and is ahead where masks are.
 """
 
 # mypy: ignore-errors
@@ -270,7 +273,7 @@ def _scalar(t_buf, f):
 
 @gluon.jit
 def _producer(p, C: gl.constexpr, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs, t_buf, bars):
-    q_ready, q_empty, k_ready, k_empty, v_ready, v_empty, t_ready, t_empty = bars
+    q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns = bars
     count = 0
     turn = 0
     r = 0
@@ -293,12 +296,13 @@ def _producer(p, C: gl.constexpr, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs
                 j = _block(p, C, b, h, tile, i, right, npart, hi, flo, fhi) * C.BN
                 stage = count % C.STAGES
                 phase = (count // C.STAGES) & 1
-                mbarrier.wait(k_empty.index(stage), phase ^ 1)
+                mbarrier.wait(empty.index(stage), phase ^ 1)
                 mbarrier.expect(k_ready.index(stage), k_desc.block_type.nbytes)
                 tma.async_copy_global_to_shared(
                     k_desc, [b, hk, j, 0], k_ready.index(stage), k_bufs.index(stage)
                 )
-                mbarrier.wait(v_empty.index(stage), phase ^ 1)
+                after = count + 1  # values are released with the keys of the next block
+                mbarrier.wait(empty.index(after % C.STAGES), ((after // C.STAGES) & 1) ^ 1)
                 mbarrier.expect(v_ready.index(stage), v_desc.block_type.nbytes)
                 tma.async_copy_global_to_shared(
                     v_desc, [b, hk, j, 0], v_ready.index(stage), v_bufs.index(stage)
@@ -400,30 +404,54 @@ def _logits(p, C: gl.constexpr, s, b, h, rows, start, lane, MASKED: gl.constexpr
     return s
 
 
-@gluon.jit
-def _softmax(p, C: gl.constexpr, s, m, l, e, FIRST: gl.constexpr):
-    """One block into the running state: its weights, the rescaling factor, the new (m, l, e).
+@gluon.constexpr_function
+def _lanes():
+    """[64, 4]: what each of the four lanes of a row holds, as it lies in a tile of logits."""
+    return gl.DistributedLinearLayout(
+        [[8, 0]], [[0, 1], [0, 2], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [64, 4]
+    )
 
-    m is the running maximum in the units of s; a row that has seen only forbidden cells keeps it
-    at `fill`, and its exponents are then relative to 0.
+
+@gluon.jit
+def _sum(x):
+    """The sums over each lane's columns, [64, 4]; the four are added when the row is done."""
+    lanes = x.reshape([64, x.shape[1] // 8, 4, 2]).permute([0, 2, 1, 3])
+    sums = gl.sum(lanes.reshape([64, 4, x.shape[1] // 4]), 2)
+    return gl.convert_layout(sums, _lanes(), assert_trivial=True)
+
+
+@gluon.jit
+def _row(x):
+    """A number for each row beside the lanes' sums, [64, 1]."""
+    return gl.convert_layout(x, gl.SliceLayout(1, _lanes()), assert_trivial=True)[:, None]
+
+
+@gluon.jit
+def _lift(p, C: gl.constexpr, m, highest):
+    """A block's maximum into the running one: (new maximum, in base 2, shift, rescaling factor).
+
+    m is the running maximum in the units of the logits; a row that has seen only forbidden cells
+    keeps it at `fill`, and its exponents are then relative to 0.
     """
-    new = gl.maximum(m, gl.max(s, 1))
+    new = gl.maximum(m, highest)
     top = _times(new, p.c)
-    if C.MASKED:
+    # From 128 on without a mask too: ptxas then lets the exponentials of a thread's first row run
+    # beside the maximum of its second (1.03 of the speed).
+    SELECT: gl.constexpr = C.MASKED or C.D > 64
+    if SELECT:
         top = gl.where(new > p.fill * 0.5, top, 0.0)
+    delta = _times(m, p.c) - top
+    if SELECT:
+        delta = gl.where(m > p.fill * 0.5, delta, 0.0)
+    return new, top, delta, _exp2(delta)
+
+
+@gluon.jit
+def _weights(p, C: gl.constexpr, s, top):
+    """2^y of the logits relative to the maximum: (weights, Σ of them, Σ of them times y)."""
     y = gl.fma(s, gl.full_like(s, p.c), (-top)[:, None].broadcast_to(s.shape))
     w = _exp2(y)
-    if FIRST:
-        if C.HEALTH:
-            e = gl.sum(w * y, 1)
-        return w, l, new, gl.sum(w, 1), e
-    delta = _times(m, p.c) - top
-    if C.MASKED:
-        delta = gl.where(l > 0.0, delta, 0.0)
-    alpha = _exp2(delta)
-    if C.HEALTH:
-        e = alpha * (e + delta * l) + gl.sum(w * y, 1)
-    return w, alpha, new, l * alpha + gl.sum(w, 1), e
+    return w, _sum(w), _sum(w * y) if C.HEALTH else 0.0
 
 
 @gluon.jit
@@ -454,9 +482,29 @@ def _unpack(pairs, dtype: gl.constexpr, layout: gl.constexpr):
 
 
 @gluon.jit
+def _release(bar):
+    """One arrival for the warpgroup. As one that expects no bytes it needs no barrier behind it."""
+    gl.thread_barrier()
+    mbarrier.expect(bar, 0)
+
+
+@gluon.jit
+def _take(turns, W: gl.constexpr, count):
+    """Wait until the warpgroup before this one has issued its products of block number `count`."""
+    mbarrier.wait(turns.index(W), (count & 1) ^ 1 if W == 0 else count & 1)
+
+
+@gluon.jit
+def _pass(C: gl.constexpr, turns, W: gl.constexpr):
+    """The next warpgroup's turn."""
+    mbarrier.expect(turns.index((W + 1) % C.CONSUMERS), 0)
+
+
+@gluon.jit
 def _step(
     p,
     C: gl.constexpr,
+    W: gl.constexpr,
     MASKED: gl.constexpr,
     b,
     h,
@@ -478,115 +526,79 @@ def _step(
     PL: gl.constexpr,
     dtype: gl.constexpr,
 ):
-    """The logits of a block beside the mix of the block before it, number `count`."""
-    q_ready, q_empty, k_ready, k_empty, v_ready, v_empty, t_ready, t_empty = bars
-    w16 = _unpack(w, dtype, PL)
-    stage = (count + 1) % C.STAGES
-    mbarrier.wait(k_ready.index(stage), ((count + 1) // C.STAGES) & 1)
-    k = k_bufs.index(stage).reshape([C.BN, C.D]).permute([1, 0])
-    s = warpgroup_mma(qa, k, zero, use_acc=False, is_async=True)  # [64, BN]
-    last = count % C.STAGES
-    mbarrier.wait(v_ready.index(last), (count // C.STAGES) & 1)
-    v = v_bufs.index(last).reshape([C.BN, C.DV])
-    o = warpgroup_mma(w16, v, o, is_async=True)  # [64, DV]
-    s = warpgroup_mma_wait(1, [s])
-    mbarrier.arrive(k_empty.index(stage), count=1)
-    s = _logits(p, C, s, b, h, rows, start, lane, MASKED and C.MASKED)
-    w, alpha, m, l, e = _softmax(p, C, s, m, l, e, False)
-    o = warpgroup_mma_wait(0, [o])
-    mbarrier.arrive(v_empty.index(last), count=1)
-    o = o * gl.convert_layout(alpha, gl.SliceLayout(1, OL))[:, None]
-    return _pack(w, dtype), o, m, l, e
+    """Block number `count`: its logits and softmax, and the mix of the block before it.
 
-
-@gluon.jit
-def _step_in_turn(
-    p,
-    C: gl.constexpr,
-    MASKED: gl.constexpr,
-    FIRST: gl.constexpr,
-    WIDTH: gl.constexpr,
-    b,
-    h,
-    rows,
-    start,
-    qa,
-    k_bufs,
-    v_bufs,
-    bars,
-    count,
-    acc,
-    m,
-    l,
-    e,
-    OL: gl.constexpr,
-    PL: gl.constexpr,
-    dtype: gl.constexpr,
-):
-    """The first WIDTH keys of block number `count`: logits, softmax, and its mix left in flight."""
-    q_ready, q_empty, k_ready, k_empty, v_ready, v_empty, t_ready, t_empty = bars
-    SL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 16])
-    RL: gl.constexpr = gl.SliceLayout(1, SL)
-    ROWS: gl.constexpr = m.type.layout
-    lane = gl.arange(0, WIDTH, gl.SliceLayout(0, SL))
-    if C.QREG:
-        qa = gl.convert_layout(qa, gl.DotOperandLayout(0, SL, 2), assert_trivial=True)
+    In turn, that mix was issued by the step before, and this step's own is left in flight. With
+    OVERLAP, `w` brings the weights of the block before, and takes this block's to the next step.
+    """
+    q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns = bars
     stage = count % C.STAGES
     phase = (count // C.STAGES) & 1
+    last = (count - 1) % C.STAGES
     mbarrier.wait(k_ready.index(stage), phase)
-    k = k_bufs.index(stage).reshape([C.BN, C.D]).slice(0, WIDTH).permute([1, 0])
-    zero = gl.zeros([64, WIDTH], gl.float32, SL)
-    s = warpgroup_mma(qa, k, zero, use_acc=False, is_async=True)  # [64, WIDTH]
-    if FIRST:
-        s = warpgroup_mma_wait(0, [s])
+    k = k_bufs.index(stage).reshape([C.BN, C.D]).permute([1, 0])
+    if C.OVERLAP:
+        mbarrier.wait(v_ready.index(last), ((count - 1) // C.STAGES) & 1)
+        _take(turns, W, count)
+    s = warpgroup_mma(qa, k, zero, use_acc=False, is_async=True)  # [64, BN]
+    if C.OVERLAP:
+        v = v_bufs.index(last).reshape([C.BN, C.DV])
+        o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)  # [64, DV]
+        _pass(C, turns, W)
+        s = warpgroup_mma_wait(1, [s])
     else:
-        s, o = warpgroup_mma_wait(0, [s, acc])
-        mbarrier.arrive(v_empty.index((count - 1) % C.STAGES), count=1)
-    mbarrier.arrive(k_empty.index(stage), count=1)
-    m = gl.convert_layout(m, RL, assert_trivial=True)
-    l = gl.convert_layout(l, RL, assert_trivial=True)
-    e = gl.convert_layout(e, RL, assert_trivial=True)
-    rows = gl.convert_layout(rows, RL, assert_trivial=True)
+        mbarrier.wait(v_ready.index(stage), phase)
+        s, o = warpgroup_mma_wait(0, [s, o])
+        _release(empty.index(stage))
     s = _logits(p, C, s, b, h, rows, start, lane, MASKED and C.MASKED)
-    w, alpha, m, l, e = _softmax(p, C, s, m, l, e, FIRST)
-    w16 = _unpack(_pack(w, dtype), dtype, PL)
-    mbarrier.wait(v_ready.index(stage), phase)
-    v = v_bufs.index(stage).reshape([C.BN, C.DV]).slice(0, WIDTH)
-    if FIRST:
-        acc = warpgroup_mma(w16, v, acc, use_acc=False, is_async=True)
-    else:
-        o = o * gl.convert_layout(alpha, gl.SliceLayout(1, OL))[:, None]
-        acc = warpgroup_mma(w16, v, o, is_async=True)
-    m = gl.convert_layout(m, ROWS, assert_trivial=True)
-    l = gl.convert_layout(l, ROWS, assert_trivial=True)
-    e = gl.convert_layout(e, ROWS, assert_trivial=True)
-    return acc, m, l, e
+    m, top, delta, alpha = _lift(p, C, m, gl.max(s, 1))
+    if C.OVERLAP:
+        o = warpgroup_mma_wait(0, [o])
+        _release(empty.index(stage))
+    w, sums, mean = _weights(p, C, s, top)
+    if C.HEALTH:
+        e = _row(alpha) * (e + _row(delta) * l) + mean
+    l = l * _row(alpha) + sums
+    o = o * gl.convert_layout(alpha, gl.SliceLayout(1, OL))[:, None]
+    w = _pack(w, dtype)
+    if not C.OVERLAP:
+        v = v_bufs.index(stage).reshape([C.BN, C.DV])
+        o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)
+    return w, o, m, l, e
 
 
 @gluon.jit
 def _consumer(
     p, C: gl.constexpr, W: gl.constexpr, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars
 ):
-    q_ready, q_empty, k_ready, k_empty, v_ready, v_empty, t_ready, t_empty = bars
+    q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns = bars
     SL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, C.BN, 16])
     OL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, C.DV, 16])
     PL: gl.constexpr = gl.DotOperandLayout(0, OL, 2)
-    dtype: gl.constexpr = q_bufs.dtype
     QL: gl.constexpr = gl.DotOperandLayout(0, SL, 2)
+    # The upper 64 rows see only the first half of a block on the diagonal.
+    WIDTH: gl.constexpr = C.BN // 2 if C.HALF and W == 0 else C.BN
+    FL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 16])
+    FIRST_QL: gl.constexpr = gl.DotOperandLayout(0, FL, 2)
+    ROWS: gl.constexpr = gl.SliceLayout(1, SL)
+    APART: gl.constexpr = not C.OVERLAP and not C.BAND
+    dtype: gl.constexpr = q_bufs.dtype
     q = q_bufs.index(W).reshape([64, C.D])
     count = 0
     turn = 0
     r = 1
     t, b, h, tile, right, npart, blocks, hi, flo, fhi = _receive(t_buf, t_ready, t_empty, 0)
+    if APART and W > 0:
+        mbarrier.wait(turns.index(W), 0)
     while t < p.total:
         first_row = tile * C.BM + W * 64
-        rows = first_row + gl.arange(0, 64, gl.SliceLayout(1, SL))
+        rows = first_row + gl.arange(0, 64, ROWS)
         lane = gl.arange(0, C.BN, gl.SliceLayout(0, SL))
-        m = gl.full([64], p.fill, gl.float32, gl.SliceLayout(1, SL))
-        l = gl.zeros([64], gl.float32, gl.SliceLayout(1, SL))
-        e = gl.zeros([64], gl.float32, gl.SliceLayout(1, SL))
-        o = gl.zeros([64, C.DV], gl.float32, OL)
         zero = gl.zeros([64, C.BN], gl.float32, SL)
+        m = gl.full([64], p.fill, gl.float32, ROWS)
+        l = gl.zeros([64, 4], gl.float32, _lanes())
+        e = gl.zeros([64, 4], gl.float32, _lanes())
+        o = gl.zeros([64, C.DV], gl.float32, OL)
         # Blocks at the start of the plan may lie wholly beyond the diagonal of these 64 rows.
         skip = 0
         if C.MODE == 0 and C.BAND:
@@ -596,94 +608,95 @@ def _consumer(
             stage = count % C.STAGES
             phase = (count // C.STAGES) & 1
             mbarrier.wait(k_ready.index(stage), phase)
-            mbarrier.arrive(k_empty.index(stage), count=1)
             mbarrier.wait(v_ready.index(stage), phase)
-            mbarrier.arrive(v_empty.index(stage), count=1)
+            mbarrier.arrive(empty.index(stage), count=1)
+            if C.OVERLAP:
+                _take(turns, W, count)
+                _pass(C, turns, W)
             count += 1
         if blocks > 0:
             mbarrier.wait(q_ready.index(W), turn & 1)
             turn += 1
         if C.QREG:
             qa = q.load(QL)
+            first_q = gl.convert_layout(qa, FIRST_QL, assert_trivial=True)
             if blocks > 0:
                 mbarrier.arrive(q_empty.index(W), count=1)
         else:
             qa = q
+            first_q = q
         if blocks > skip:
+            stage = count % C.STAGES
+            phase = (count // C.STAGES) & 1
+            mbarrier.wait(k_ready.index(stage), phase)
+            k = k_bufs.index(stage).reshape([C.BN, C.D]).slice(0, WIDTH).permute([1, 0])
             if C.OVERLAP:
-                stage = count % C.STAGES
-                mbarrier.wait(k_ready.index(stage), (count // C.STAGES) & 1)
-                k = k_bufs.index(stage).reshape([C.BN, C.D]).permute([1, 0])
-                s = warpgroup_mma(qa, k, zero, use_acc=False, is_async=True)
-                s = warpgroup_mma_wait(0, [s])
-                mbarrier.arrive(k_empty.index(stage), count=1)
-                start = _block(p, C, b, h, tile, skip, right, npart, hi, flo, fhi) * C.BN
-                s = _logits(p, C, s, b, h, rows, start, lane, C.MASKED)
-                w, alpha, m, l, e = _softmax(p, C, s, m, l, e, True)
-                w = _pack(w, dtype)
-                for i in range(skip + 1, npart):
-                    start = _block(p, C, b, h, tile, i, right, npart, hi, flo, fhi) * C.BN
-                    w, o, m, l, e = _step(
-                        p, C, True, b, h, rows, start, lane, qa, k_bufs, v_bufs, bars, count, zero,
-                        w, o, m, l, e, OL, PL, dtype,
-                    )  # fmt: skip
-                    count += 1
-                for i in range(gl.maximum(npart, skip + 1), blocks):
-                    start = _block(p, C, b, h, tile, i, right, npart, hi, flo, fhi) * C.BN
-                    w, o, m, l, e = _step(
-                        p, C, False, b, h, rows, start, lane, qa, k_bufs, v_bufs, bars, count, zero,
-                        w, o, m, l, e, OL, PL, dtype,
-                    )  # fmt: skip
-                    count += 1
-                w16 = _unpack(w, dtype, PL)
+                _take(turns, W, count)
+            s = warpgroup_mma(
+                first_q, k, gl.zeros([64, WIDTH], gl.float32, FL), use_acc=False, is_async=True
+            )
+            if C.OVERLAP:
+                _pass(C, turns, W)
+            s = warpgroup_mma_wait(0, [s])
+            _release(empty.index(stage))
+            if APART:
+                _pass(C, turns, W)
+            start = _block(p, C, b, h, tile, skip, right, npart, hi, flo, fhi) * C.BN
+            first_rows = gl.convert_layout(rows, gl.SliceLayout(1, FL), assert_trivial=True)
+            first_lane = gl.arange(0, WIDTH, gl.SliceLayout(0, FL))
+            s = _logits(p, C, s, b, h, first_rows, start, first_lane, C.MASKED)
+            first_m = gl.convert_layout(m, gl.SliceLayout(1, FL), assert_trivial=True)
+            first_m, top, delta, alpha = _lift(p, C, first_m, gl.max(s, 1))
+            m = gl.convert_layout(first_m, ROWS, assert_trivial=True)
+            w, l, mean = _weights(p, C, s, top)
+            if C.HEALTH:
+                e = mean
+            w = _pack(w, dtype)
+            if not C.OVERLAP:
+                mbarrier.wait(v_ready.index(stage), phase)
+                gl.thread_barrier()  # else the compiler guards the next such wait, in every step
+                v = v_bufs.index(stage).reshape([C.BN, C.DV]).slice(0, WIDTH)
+                o = warpgroup_mma_init(o)
+                o = warpgroup_mma(_unpack(w, dtype, PL), v, o, use_acc=False, is_async=True)
+                w = _pack(zero, dtype)  # not read; it has the type of a step's weights
+            for i in range(skip + 1, npart):
+                start = _block(p, C, b, h, tile, i, right, npart, hi, flo, fhi) * C.BN
+                count += 1
+                w, o, m, l, e = _step(
+                    p, C, W, True, b, h, rows, start, lane, qa, k_bufs, v_bufs, bars, count, zero,
+                    w, o, m, l, e, OL, PL, dtype,
+                )  # fmt: skip
+            for i in range(gl.maximum(npart, skip + 1), blocks):
+                start = _block(p, C, b, h, tile, i, right, npart, hi, flo, fhi) * C.BN
+                count += 1
+                w, o, m, l, e = _step(
+                    p, C, W, False, b, h, rows, start, lane, qa, k_bufs, v_bufs, bars, count, zero,
+                    w, o, m, l, e, OL, PL, dtype,
+                )  # fmt: skip
+            if C.OVERLAP:
                 last = count % C.STAGES
                 mbarrier.wait(v_ready.index(last), (count // C.STAGES) & 1)
                 v = v_bufs.index(last).reshape([C.BN, C.DV])
-                o = warpgroup_mma(w16, v, o, is_async=True)
-                o = warpgroup_mma_wait(0, [o])
-                mbarrier.arrive(v_empty.index(last), count=1)
-                count += 1
-            else:
-                start = _block(p, C, b, h, tile, skip, right, npart, hi, flo, fhi) * C.BN
-                acc = warpgroup_mma_init(o)
-                # The upper 64 rows see only the first half of a block on the diagonal.
-                WIDTH: gl.constexpr = C.BN // 2 if C.HALF and W == 0 else C.BN
-                acc, m, l, e = _step_in_turn(
-                    p, C, True, True, WIDTH, b, h, rows, start, qa, k_bufs, v_bufs, bars, count,
-                    acc, m, l, e, OL, PL, dtype,
-                )  # fmt: skip
-                for i in range(skip + 1, npart):
-                    start = _block(p, C, b, h, tile, i, right, npart, hi, flo, fhi) * C.BN
-                    count += 1
-                    acc, m, l, e = _step_in_turn(
-                        p, C, True, False, C.BN, b, h, rows, start, qa, k_bufs, v_bufs, bars,
-                        count, acc, m, l, e, OL, PL, dtype,
-                    )  # fmt: skip
-                for i in range(gl.maximum(npart, skip + 1), blocks):
-                    start = _block(p, C, b, h, tile, i, right, npart, hi, flo, fhi) * C.BN
-                    count += 1
-                    acc, m, l, e = _step_in_turn(
-                        p, C, False, False, C.BN, b, h, rows, start, qa, k_bufs, v_bufs, bars,
-                        count, acc, m, l, e, OL, PL, dtype,
-                    )  # fmt: skip
-                o = warpgroup_mma_wait(0, [acc])
-                mbarrier.arrive(v_empty.index(count % C.STAGES), count=1)
-                count += 1
+                o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)
+            o = warpgroup_mma_wait(0, [o])
+            count += 1
+        elif APART:
+            _pass(C, turns, W)
+        if not C.QREG:
+            if not C.ALIAS:
+                if blocks > 0:
+                    mbarrier.arrive(q_empty.index(W), count=1)
         factor = _finish(p, C, b, h, first_row, o, m, l, e, SL, OL)
         o = o * gl.convert_layout(factor, gl.SliceLayout(1, OL))[:, None]
-        if C.ALIAS:
-            tile_o = q_bufs.index(W)
-        else:
-            tile_o = o_bufs.index(W)
-            tma.store_wait(0)
-            gl.thread_barrier()
+        tma.store_wait(0)
+        gl.thread_barrier()
+        tile_o = o_bufs.index(W)
         tile_o.reshape([64, C.DV]).store(o.to(dtype))
         fence_async_shared()
         tma.async_copy_shared_to_global(o_desc, [b, h, first_row, 0], tile_o)
         if C.ALIAS:
             tma.store_wait(0)
             gl.thread_barrier()
-        if not C.QREG:
             if blocks > 0:
                 mbarrier.arrive(q_empty.index(W), count=1)
         t, b, h, tile, right, npart, blocks, hi, flo, fhi = _receive(t_buf, t_ready, t_empty, r)
@@ -692,11 +705,11 @@ def _consumer(
 
 
 @gluon.jit
-def _finish(
-    p, C: gl.constexpr, b, h, first_row, o, m, l, e, SL: gl.constexpr, OL: gl.constexpr
-):
+def _finish(p, C: gl.constexpr, b, h, first_row, o, m, l, e, SL: gl.constexpr, OL: gl.constexpr):
     """Store the row statistics; returns the factor that normalises the output, [64]."""
     rows = first_row + gl.arange(0, 64, gl.SliceLayout(1, SL))
+    l = gl.convert_layout(gl.sum(l, 1), gl.SliceLayout(1, SL), assert_trivial=True)
+    e = gl.convert_layout(gl.sum(e, 1), gl.SliceLayout(1, SL), assert_trivial=True)
     real = l > 0.0
     top = gl.where(real, _times(m, p.c), 0.0)
     # Zero times any number is zero, times an infinity or NaN it is NaN.
@@ -836,24 +849,25 @@ def forward_kernel(
     q_ready = gl.allocate_shared_memory(gl.int64, [C.CONSUMERS, 1], mbarrier.MBarrierLayout())
     q_empty = gl.allocate_shared_memory(gl.int64, [C.CONSUMERS, 1], mbarrier.MBarrierLayout())
     k_ready = gl.allocate_shared_memory(gl.int64, [C.STAGES, 1], mbarrier.MBarrierLayout())
-    k_empty = gl.allocate_shared_memory(gl.int64, [C.STAGES, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [C.STAGES, 1], mbarrier.MBarrierLayout())
     v_ready = gl.allocate_shared_memory(gl.int64, [C.STAGES, 1], mbarrier.MBarrierLayout())
-    v_empty = gl.allocate_shared_memory(gl.int64, [C.STAGES, 1], mbarrier.MBarrierLayout())
     for w in gl.static_range(C.CONSUMERS):
         mbarrier.init(q_ready.index(w), count=1)
         mbarrier.init(q_empty.index(w), count=1)
     for i in gl.static_range(C.STAGES):
         mbarrier.init(k_ready.index(i), count=1)
-        mbarrier.init(k_empty.index(i), count=C.CONSUMERS)
+        mbarrier.init(empty.index(i), count=C.CONSUMERS)
         mbarrier.init(v_ready.index(i), count=1)
-        mbarrier.init(v_empty.index(i), count=C.CONSUMERS)
     t_buf = gl.allocate_shared_memory(gl.int32, [20, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     t_ready = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     t_empty = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(2):
         mbarrier.init(t_ready.index(i), count=1)
         mbarrier.init(t_empty.index(i), count=C.CONSUMERS)
-    bars = (q_ready, q_empty, k_ready, k_empty, v_ready, v_empty, t_ready, t_empty)
+    turns = gl.allocate_shared_memory(gl.int64, [C.CONSUMERS, 1], mbarrier.MBarrierLayout())
+    for w in gl.static_range(C.CONSUMERS):
+        mbarrier.init(turns.index(w), count=1)
+    bars = (q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns)
     if C.CONSUMERS == 1:
         gl.warp_specialize(
             [

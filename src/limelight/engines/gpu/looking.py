@@ -32,11 +32,14 @@ def pool(
         return picture, counts
     tile = blocks.backward(call)
     where, band, spans = launch.where_of(call)
-    kernels.pool_kernel[(width, height, call.batch * call.query_heads)](
-        launch.plain(call.query), launch.plain(call.key), where, launch.form_of(call), logsumexp,
-        row_edges, column_edges, picture, counts, launch.sizes_of(call), height, width,
-        tile.rows, tile.keys, launch.power_of_two(call.head_size), kind == "max", band, spans,
-        launch.precision_of(call), num_warps=tile.warps, num_stages=tile.stages,
+    launch.start(
+        kernels.pool_kernel,
+        (width, height, call.batch * call.query_heads),
+        (launch.plain(call.query), launch.plain(call.key), where, launch.form_of(call), logsumexp,
+         row_edges, column_edges, picture, counts, launch.sizes_of(call), height, width),
+        (tile.rows, tile.keys, launch.power_of_two(call.head_size), kind == "max", band, spans,
+         launch.precision_of(call)),
+        num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return picture, counts
 
@@ -52,9 +55,13 @@ def received(call: Call, logsumexp: torch.Tensor) -> torch.Tensor:
         return sums
     tile = blocks.backward(call)
     where, band, spans = launch.where_of(call)
-    kernels.received_kernel[(-(-call.keys // tile.keys), call.batch * call.query_heads)](
-        launch.plain(call.query), launch.plain(call.key), where, launch.form_of(call), logsumexp,
-        sums, launch.sizes_of(call), tile.rows, tile.keys, launch.power_of_two(call.head_size),
-        band, spans, launch.precision_of(call), num_warps=tile.warps, num_stages=tile.stages,
+    launch.start(
+        kernels.received_kernel,
+        (-(-call.keys // tile.keys), call.batch * call.query_heads, 1),
+        (launch.plain(call.query), launch.plain(call.key), where, launch.form_of(call), logsumexp,
+         sums, launch.sizes_of(call)),
+        (tile.rows, tile.keys, launch.power_of_two(call.head_size), band, spans,
+         launch.precision_of(call)),
+        num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return sums

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from limelight.call import Call
+from limelight.engines.gpu import launch
 from limelight.engines.gpu.kept import remember
 from limelight.engines.gpu.masks import MaskArguments
 
@@ -62,8 +63,11 @@ def lists(
     tiles, blocks = -(-call.queries // rows), -(-call.keys // keys)
     device = call.query.device
     classes = torch.empty((batch, heads, tiles, blocks), dtype=torch.int32, device=device)
-    classify_kernel[(blocks, tiles, batch * heads)](
-        where, classes, heads, call.queries, call.keys, rows, 64, keys, mask.band, mask.slots
+    launch.start(
+        classify_kernel,
+        (blocks, tiles, batch * heads),
+        (where, classes, heads, call.queries, call.keys, rows),
+        (64, keys, mask.band, mask.slots),
     )
     # Partial before full before empty; the kernel's loop without masks then needs no test.
     order = torch.where(classes == 1, 0, torch.where(classes == 2, 1, 2))
