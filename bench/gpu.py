@@ -8,7 +8,8 @@
 All contenders of a row are measured in turn, in another order each round, and the median is taken,
 so that the clock's drift under load falls on all of them. FLOPs are those of the two products that
 the mask leaves (four times the allowed cells times the head size); the backward pass counts 2.5
-times that. `health` is output, logsumexp, maximum logit and entropy; `output` is output and logsumexp.
+times that. `health` is output, logsumexp, maximum logit and entropy; `output` is output and
+logsumexp.
 """
 
 from __future__ import annotations
