@@ -21,7 +21,7 @@ diagonal sets them apart; without one each starts when the one before has its fi
 The softmax works in base 2 with c = scale·log2(e): y = c·s - m as one FMA, p = 2^y, l = Σp and,
 for the entropy, e = Σp·y. The FMA needs |m| < 2^20 to be exact to rounding; a tile with larger
 logits, or with an infinity or NaN in its result (which a masked value may have caused), raises its
-flag and the careful kernel in `forward.py` computes it again.
+flag and the careful kernel in `again.py` computes it again.
 
 Programs are persistent. The producer takes tiles from a counter, heaviest first, and hands each
 tile's place and plan to the consumers, which spares them the divisions; the last program to end
