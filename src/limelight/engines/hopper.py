@@ -65,9 +65,7 @@ class Tile:
     overlap: bool
 
 
-def tile_for(
-    size: int, value_size: int, queries: int, keys: int, band: bool, busy: bool = False
-) -> Tile:
+def tile_for(size: int, value_size: int, queries: int, keys: int, band: bool, busy: bool) -> Tile:
     """The tile for padded sizes (64, 128 or 256), as measured on an H200 at 2k to 16k."""
     largest = max(size, value_size)
     if largest == 256:
@@ -76,7 +74,8 @@ def tile_for(
         return Tile(2, 128, 2, 168, False, False)
     if largest == 128:
         return Tile(2, 128, 2, 168, True, False)
-    if (keys < 8192 and band) or -(-queries // 192) * 192 > 1.06 * queries:
+    empty = -(-queries // 192) * 192 > 1.06 * queries  # of three warpgroups' last rows
+    if empty or (keys < 8192 and band):
         return Tile(2, 128, 4, 168, True, False)
     return Tile(3, 128, 4, 128, False, False)
 
@@ -100,7 +99,7 @@ def _plan(call: Call, health: bool) -> Run:
     return portable.fitting_run(tiles, call, health)
 
 
-def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | None = None) -> Run:
+def tiles(call: Call, health: bool) -> Run:
     """How calls of this layout are run: the Gluon kernel, and with care what that one flagged."""
     from limelight.engines.gpu import blocks, hopper_forward, kept, launch, portable
     from limelight.engines.gpu.masks import broadcast_strides, mask_arguments
@@ -110,7 +109,7 @@ def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | Non
     d, dv = padded(call.head_size), padded(call.value_size)
     mask = mask_arguments(call.allowed, device)
     busy = call.softcap is not None or call.bias is not None or mask.dense is not None
-    tile = tile or tile_for(d, dv, nq, nk, mask.band, busy or mask.slots > 1)
+    tile = tile_for(d, dv, nq, nk, mask.band, busy or mask.slots > 1)
     rows, keys = 64 * tile.consumers, tile.keys
     count = -(-nq // rows)
     mode = 2 if mask.dense is not None or mask.slots > 1 else mask.slots
@@ -130,7 +129,7 @@ def tiles(call: Call, health: bool, tile: Tile | None = None, section: int | Non
         QREG=tile.query_in_registers, OVERLAP=tile.overlap, HALF=half,
         ALIAS=d == dv == 256, BM=rows,
     )  # fmt: skip
-    section = section or max(4, call.group, L2_SHARE // (2 * nk * (d + dv)))
+    section = max(4, call.group, L2_SHARE // (2 * nk * (d + dv)))
     total = batch * heads * count
     flags = batch * heads * -(-nq // 64)
     sizes = (

@@ -4,6 +4,7 @@ Map of the kernel
     forward_kernel   allocates the buffers and forks into the partitions below
     _producer        one warp: walks the tiles and their key blocks, issues the TMA loads
     _consumer        one warpgroup of 64 query rows: logits, softmax, mix, and the row's health
+    _step            one block of keys in a consumer, in one of two orders
     _plan            which key blocks a tile needs: partial ones first, then full ones
     _finish          normalise, add the sink, store
 
@@ -436,7 +437,7 @@ def _lift(p, C: gl.constexpr, m, highest):
     new = gl.maximum(m, highest)
     top = _times(new, p.c)
     # From 128 on without a mask too: ptxas then lets the exponentials of a thread's first row run
-    # beside the maximum of its second (1.03 of the speed).
+    # beside the maximum of its second.
     SELECT: gl.constexpr = C.MASKED or C.D > 64
     if SELECT:
         top = gl.where(new > p.fill * 0.5, top, 0.0)
@@ -479,6 +480,14 @@ def _unpack(pairs, dtype: gl.constexpr, layout: gl.constexpr):
     high = (pairs >> 16).to(gl.int16)
     w = gl.join(low, high).reshape([64, pairs.shape[1] * 2]).to(dtype, bitcast=True)
     return gl.convert_layout(w, layout, assert_trivial=True)
+
+
+@gluon.jit
+def _arrived(C: gl.constexpr, bufs, ready, count):
+    """The keys or values of block number `count`, once they are there."""
+    stage = count % C.STAGES
+    mbarrier.wait(ready.index(stage), (count // C.STAGES) & 1)
+    return bufs.index(stage).reshape([C.BN, bufs.shape[-1]])
 
 
 @gluon.jit
@@ -533,21 +542,17 @@ def _step(
     """
     q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns = bars
     stage = count % C.STAGES
-    phase = (count // C.STAGES) & 1
-    last = (count - 1) % C.STAGES
-    mbarrier.wait(k_ready.index(stage), phase)
-    k = k_bufs.index(stage).reshape([C.BN, C.D]).permute([1, 0])
+    k = _arrived(C, k_bufs, k_ready, count).permute([1, 0])
     if C.OVERLAP:
-        mbarrier.wait(v_ready.index(last), ((count - 1) // C.STAGES) & 1)
+        v = _arrived(C, v_bufs, v_ready, count - 1)
         _take(turns, W, count)
     s = warpgroup_mma(qa, k, zero, use_acc=False, is_async=True)  # [64, BN]
     if C.OVERLAP:
-        v = v_bufs.index(last).reshape([C.BN, C.DV])
         o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)  # [64, DV]
         _pass(C, turns, W)
         s = warpgroup_mma_wait(1, [s])
     else:
-        mbarrier.wait(v_ready.index(stage), phase)
+        v = _arrived(C, v_bufs, v_ready, count)
         s, o = warpgroup_mma_wait(0, [s, o])
         _release(empty.index(stage))
     s = _logits(p, C, s, b, h, rows, start, lane, MASKED and C.MASKED)
@@ -562,7 +567,6 @@ def _step(
     o = o * gl.convert_layout(alpha, gl.SliceLayout(1, OL))[:, None]
     w = _pack(w, dtype)
     if not C.OVERLAP:
-        v = v_bufs.index(stage).reshape([C.BN, C.DV])
         o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)
     return w, o, m, l, e
 
@@ -605,11 +609,9 @@ def _consumer(
             reach = gl.minimum(gl.minimum(first_row + 64, p.nq) + p.high, p.nk)
             skip = gl.minimum(gl.maximum(hi - (gl.maximum(reach, 0) + C.BN - 1) // C.BN, 0), right)
         for i in range(skip):
-            stage = count % C.STAGES
-            phase = (count // C.STAGES) & 1
-            mbarrier.wait(k_ready.index(stage), phase)
-            mbarrier.wait(v_ready.index(stage), phase)
-            mbarrier.arrive(empty.index(stage), count=1)
+            _arrived(C, k_bufs, k_ready, count)
+            _arrived(C, v_bufs, v_ready, count)
+            mbarrier.arrive(empty.index(count % C.STAGES), count=1)
             if C.OVERLAP:
                 _take(turns, W, count)
                 _pass(C, turns, W)
@@ -626,10 +628,7 @@ def _consumer(
             qa = q
             first_q = q
         if blocks > skip:
-            stage = count % C.STAGES
-            phase = (count // C.STAGES) & 1
-            mbarrier.wait(k_ready.index(stage), phase)
-            k = k_bufs.index(stage).reshape([C.BN, C.D]).slice(0, WIDTH).permute([1, 0])
+            k = _arrived(C, k_bufs, k_ready, count).slice(0, WIDTH).permute([1, 0])
             if C.OVERLAP:
                 _take(turns, W, count)
             s = warpgroup_mma(
@@ -638,7 +637,7 @@ def _consumer(
             if C.OVERLAP:
                 _pass(C, turns, W)
             s = warpgroup_mma_wait(0, [s])
-            _release(empty.index(stage))
+            _release(empty.index(count % C.STAGES))
             if APART:
                 _pass(C, turns, W)
             start = _block(p, C, b, h, tile, skip, right, npart, hi, flo, fhi) * C.BN
@@ -653,9 +652,8 @@ def _consumer(
                 e = mean
             w = _pack(w, dtype)
             if not C.OVERLAP:
-                mbarrier.wait(v_ready.index(stage), phase)
+                v = _arrived(C, v_bufs, v_ready, count).slice(0, WIDTH)
                 gl.thread_barrier()  # else the compiler guards the next such wait, in every step
-                v = v_bufs.index(stage).reshape([C.BN, C.DV]).slice(0, WIDTH)
                 o = warpgroup_mma_init(o)
                 o = warpgroup_mma(_unpack(w, dtype, PL), v, o, use_acc=False, is_async=True)
                 w = _pack(zero, dtype)  # not read; it has the type of a step's weights
@@ -674,18 +672,15 @@ def _consumer(
                     w, o, m, l, e, OL, PL, dtype,
                 )  # fmt: skip
             if C.OVERLAP:
-                last = count % C.STAGES
-                mbarrier.wait(v_ready.index(last), (count // C.STAGES) & 1)
-                v = v_bufs.index(last).reshape([C.BN, C.DV])
+                v = _arrived(C, v_bufs, v_ready, count)
                 o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)
             o = warpgroup_mma_wait(0, [o])
             count += 1
         elif APART:
             _pass(C, turns, W)
-        if not C.QREG:
-            if not C.ALIAS:
-                if blocks > 0:
-                    mbarrier.arrive(q_empty.index(W), count=1)
+        if not C.QREG and not C.ALIAS:
+            if blocks > 0:
+                mbarrier.arrive(q_empty.index(W), count=1)
         factor = _finish(p, C, b, h, first_row, o, m, l, e, SL, OL)
         o = o * gl.convert_layout(factor, gl.SliceLayout(1, OL))[:, None]
         tma.store_wait(0)
@@ -868,16 +863,7 @@ def forward_kernel(
     for w in gl.static_range(C.CONSUMERS):
         mbarrier.init(turns.index(w), count=1)
     bars = (q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns)
-    if C.CONSUMERS == 1:
-        gl.warp_specialize(
-            [
-                (_consumer, (p, C, 0, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars)),
-                (_producer, (p, C, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs, t_buf, bars)),
-            ],
-            [1],
-            [24],
-        )
-    elif C.CONSUMERS == 2:
+    if C.CONSUMERS == 2:
         gl.warp_specialize(
             [
                 (_consumer, (p, C, 0, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars)),
