@@ -70,9 +70,8 @@ def report(size: int, health: bool, what: dict[str, Any]) -> str:
 
     def compile_only(self: launch.Launch, grid: tuple[int, int, int], *arguments: Any) -> None:
         if self.kernel is hopper_forward.forward_kernel:
-            compiled.append(
-                self.kernel.warmup(*arguments, *self.constants, grid=grid, **self.options)
-            )
+            every = (*launch.bound(arguments), *self.constants)
+            compiled.append(self.kernel.warmup(*every, grid=grid, **self.options))
 
     runtime.driver.set_active(Absent())
     launch.Launch.__call__ = compile_only  # type: ignore[method-assign]

@@ -145,7 +145,6 @@ def tiles(call: Call, health: bool) -> Run:
     )  # fmt: skip
     again = portable.again(call, health, flags)
     read_query, read_key, read_value = (reader(x) for x in (call.query, call.key, call.value))
-    describe = hopper_forward.describe
 
     def run(call: Call) -> State:
         state = launch.empty_state(call, health)
@@ -155,8 +154,9 @@ def tiles(call: Call, health: bool) -> Run:
             mask = mask_arguments(call.allowed, device)
             masks = _mask_arguments(call, mask, rows, keys)
         kernel(
-            grid, describe(read_query(call.query), 64, d), describe(read_key(call.key), keys, d),
-            describe(read_value(call.value), keys, dv), describe(state.output, 64, dv),
+            grid, launch.Blocks(read_query(call.query), 64, d),
+            launch.Blocks(read_key(call.key), keys, d),
+            launch.Blocks(read_value(call.value), keys, dv), launch.Blocks(state.output, 64, dv),
             state.logsumexp, state.max_logit, state.entropy, scratch, *sizes, call.sinks, *masks,
             call.bias, *bias_strides,
         )  # fmt: skip

@@ -65,7 +65,7 @@ def decode_kernel(
             l = tl.zeros([BM], tl.float32)
             e = tl.zeros([BM], tl.float32)
             acc = tl.zeros([BM, DV], tl.float32)
-            for i in range(parts):
+            for i in tl.range(parts, loop_unroll_factor=4):  # loads of four at a time
                 other = first + i * SIZE
                 m1 = tl.load(other + BM * DV + r, exists, NOTHING, cache_modifier=".cg")
                 l1 = tl.load(other + BM * (DV + 1) + r, exists, 0.0, cache_modifier=".cg")

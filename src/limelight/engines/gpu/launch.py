@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -68,28 +69,80 @@ def _watched() -> bool:
     return bool(getattr(hook, "calls", hook))
 
 
+class Blocks(NamedTuple):
+    """A tensor [B, H, N, D] that TMA moves in blocks of so many rows and columns."""
+
+    tensor: torch.Tensor
+    rows: int
+    size: int
+
+
 class Launch:
-    """A kernel with its constants, for arguments of one kind.
+    """A kernel with its constants, for arguments of one kind; Blocks come first, of one layout.
 
     The first launch goes through Triton, which binds, specialises and compiles; later ones go to
-    the compiled kernel directly and save most of the host's time. A profiler that hooks into
-    launches, and another Triton than the one this was checked with, see them all through Triton.
+    the compiled kernel directly, with TMA's descriptors kept by address, and save most of the
+    host's time. A profiler that hooks into launches, and another Triton than the one this was
+    checked with, see them all through Triton.
     """
 
     def __init__(self, kernel: Any, constants: tuple[Any, ...], **options: int) -> None:
         self.kernel, self.constants, self.options = kernel, constants, options
-        self.compiled: Any = None
+        self.direct: Callable[..., None] | None = None
+        self.before: tuple[Any, ...] = ()  # what the compiled kernel takes before its arguments
+        self.layouts: list[Any] = []  # of the blocks in shared memory
+        self.descriptors: dict[tuple[int, int], list[Any]] = {}
 
     def __call__(self, grid: tuple[int, int, int], *arguments: Any) -> None:
-        compiled = self.compiled
-        if compiled is None or not DIRECT or _watched():
-            self.compiled = self.kernel[grid](*arguments, *self.constants, **self.options)
+        direct = self.direct
+        if direct is None or _watched():
+            compiled = self.kernel[grid](*bound(arguments), *self.constants, **self.options)
+            if DIRECT and compiled is not None and compiled.metadata.target.backend == "cuda":
+                self._go_direct(compiled)
             return
-        compiled.run(
-            *grid, torch._C._cuda_getCurrentRawStream(torch.cuda.current_device()),
-            compiled.function, compiled.packed_metadata, None, None, None, *arguments,
-            *self.constants,
+        stream = torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())
+        every = self._described(arguments) if self.layouts else arguments
+        direct(*grid, stream, *self.before, *every, *self.constants)
+
+    def _go_direct(self, compiled: Any) -> None:
+        run = compiled.run
+        if run.global_scratch_size or run.profile_scratch_size:
+            return  # Triton allocates that for each launch
+        self.layouts = compiled.metadata.tensordesc_meta or []
+        self.before = (
+            compiled.function, run.launch_cooperative_grid, run.launch_pdl, None, None,
+            compiled.packed_metadata, None, None, None,
         )  # fmt: skip
+        self.direct = run.launch
+        if self.layouts:  # Triton wraps the launcher in one that makes descriptors
+            self.direct = inspect.getclosurevars(run.launch).nonlocals["launcher"]
+
+    def _described(self, arguments: tuple[Any, ...]) -> list[Any]:
+        """The arguments with descriptors for the blocks."""
+        found: list[Any] = []
+        count = len(self.layouts)
+        for i in range(count):
+            blocks = arguments[i]
+            key = i, blocks.tensor.data_ptr()
+            descriptor = self.descriptors.get(key)
+            if descriptor is None:
+                if len(self.descriptors) >= KEPT:
+                    self.descriptors.clear()
+                from triton.backends.nvidia.driver import make_tensordesc_arg
+
+                descriptor = make_tensordesc_arg(bound((blocks,))[0], self.layouts[i])
+                self.descriptors[key] = descriptor
+            found += descriptor
+        return [*found, *arguments[count:]]
+
+
+def bound(arguments: tuple[Any, ...]) -> list[Any]:
+    """Arguments as Triton binds them."""
+    if not any(isinstance(argument, Blocks) for argument in arguments):
+        return list(arguments)
+    from limelight.engines.gpu.hopper_forward import describe
+
+    return [describe(*x) if isinstance(x, Blocks) else x for x in arguments]
 
 
 def _kind(argument: Any) -> Any:
@@ -185,9 +238,12 @@ def like_query(call: Call, size: int) -> torch.Tensor:
 def empty_state(call: Call, health: bool) -> State:
     """Room for the result."""
     query = call.query
-    shape = (3 if health else 1, *query.shape[:3])
-    rows = torch.empty(shape, dtype=torch.float32, device=query.device).unbind(0)
-    return State(like_query(call, call.value_size), *rows)
+    shape = query.shape[:3]
+    output = like_query(call, call.value_size)
+    if not health:
+        return State(output, torch.empty(shape, dtype=torch.float32, device=query.device))
+    rows = torch.empty((3, *shape), dtype=torch.float32, device=query.device)
+    return State(output, *rows.unbind(0))
 
 
 def trivial(call: Call, health: bool) -> State | None:
