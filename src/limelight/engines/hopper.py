@@ -126,7 +126,8 @@ def tiles(call: Call, health: bool) -> Run:
         BAND=mask.band, LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots,
         DENSE=mask.dense is not None, BIAS=call.bias is not None,
         SOFTCAP=call.softcap is not None, SINKS=call.sinks is not None,
-        QREG=tile.query_in_registers, OVERLAP=tile.overlap, HALF=half,
+        QREG=tile.query_in_registers, EARLY=tile.query_in_registers and not mask.band,
+        OVERLAP=tile.overlap, HALF=half,
         ALIAS=d == dv == 256, BM=rows,
     )  # fmt: skip
     section = max(4, call.group, L2_SHARE // (2 * nk * (d + dv)))

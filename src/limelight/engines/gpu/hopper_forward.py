@@ -77,6 +77,7 @@ class Config:
     SOFTCAP: bool
     SINKS: bool
     QREG: bool
+    EARLY: bool
     OVERLAP: bool
     HALF: bool
     ALIAS: bool
@@ -302,8 +303,11 @@ def _producer(p, C: gl.constexpr, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs
                 tma.async_copy_global_to_shared(
                     k_desc, [b, hk, j, 0], k_ready.index(stage), k_bufs.index(stage)
                 )
-                after = count + 1  # values are released with the keys of the next block
-                mbarrier.wait(empty.index(after % C.STAGES), ((after // C.STAGES) & 1) ^ 1)
+                # Values are released with the keys of the next block.
+                if not C.EARLY:
+                    after = count + 1
+                    mbarrier.wait(empty.index(after % C.STAGES), ((after // C.STAGES) & 1) ^ 1)
+                stage = count % v_bufs.shape[0]
                 mbarrier.expect(v_ready.index(stage), v_desc.block_type.nbytes)
                 tma.async_copy_global_to_shared(
                     v_desc, [b, hk, j, 0], v_ready.index(stage), v_bufs.index(stage)
@@ -483,10 +487,11 @@ def _unpack(pairs, dtype: gl.constexpr, layout: gl.constexpr):
 
 
 @gluon.jit
-def _arrived(C: gl.constexpr, bufs, ready, count):
+def _arrived(C: gl.constexpr, bufs, ready, count, wanted=True):
     """The keys or values of block number `count`, once they are there."""
-    stage = count % C.STAGES
-    mbarrier.wait(ready.index(stage), (count // C.STAGES) & 1)
+    STAGES: gl.constexpr = bufs.shape[0]
+    stage = count % STAGES
+    mbarrier.wait(ready.index(stage), (count // STAGES) & 1, pred=wanted)
     return bufs.index(stage).reshape([C.BN, bufs.shape[-1]])
 
 
@@ -572,6 +577,33 @@ def _step(
 
 
 @gluon.jit
+def _first(C: gl.constexpr, W: gl.constexpr, FL: gl.constexpr, q, k_bufs, bars, count, wanted):
+    """The logits of a tile's first block, left in flight; where none is wanted, of anything."""
+    q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns = bars
+    WIDTH: gl.constexpr = FL.instr_shape[1]
+    k = _arrived(C, k_bufs, k_ready, count, wanted).slice(0, WIDTH).permute([1, 0])
+    if C.OVERLAP:
+        _take(turns, W, count)
+    zero = gl.zeros([64, WIDTH], gl.float32, FL)
+    s = warpgroup_mma(q, k, zero, use_acc=False, is_async=True)
+    if C.OVERLAP:
+        _pass(C, turns, W)
+    return s
+
+
+@gluon.jit
+def _next(
+    C: gl.constexpr, W: gl.constexpr, FL: gl.constexpr, q, k_bufs, t_buf, bars, count, turn, r
+):
+    """A tile's record and, in flight, the logits of its first block."""
+    q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns = bars
+    t, b, h, tile, right, npart, blocks, hi, flo, fhi = _receive(t_buf, t_ready, t_empty, r)
+    mbarrier.wait(q_ready.index(W), turn & 1, pred=blocks > 0)
+    s = _first(C, W, FL, q, k_bufs, bars, count, blocks > 0)
+    return s, t, b, h, tile, right, npart, blocks, hi, flo, fhi
+
+
+@gluon.jit
 def _consumer(
     p, C: gl.constexpr, W: gl.constexpr, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars
 ):
@@ -591,11 +623,19 @@ def _consumer(
     count = 0
     turn = 0
     r = 1
-    t, b, h, tile, right, npart, blocks, hi, flo, fhi = _receive(t_buf, t_ready, t_empty, 0)
     if APART and W > 0:
         mbarrier.wait(turns.index(W), 0)
+    if C.EARLY:
+        s, t, b, h, tile, right, npart, blocks, hi, flo, fhi = _next(
+            C, W, FL, q, k_bufs, t_buf, bars, count, turn, 0
+        )
+        s = warpgroup_mma_wait(0, [s])
+    else:
+        t, b, h, tile, right, npart, blocks, hi, flo, fhi = _receive(t_buf, t_ready, t_empty, 0)
     while t < p.total:
         first_row = tile * C.BM + W * 64
+        this_b = b
+        this_h = h
         rows = first_row + gl.arange(0, 64, ROWS)
         lane = gl.arange(0, C.BN, gl.SliceLayout(0, SL))
         zero = gl.zeros([64, C.BN], gl.float32, SL)
@@ -617,7 +657,8 @@ def _consumer(
                 _pass(C, turns, W)
             count += 1
         if blocks > 0:
-            mbarrier.wait(q_ready.index(W), turn & 1)
+            if not C.EARLY:
+                mbarrier.wait(q_ready.index(W), turn & 1)
             turn += 1
         if C.QREG:
             qa = q.load(QL)
@@ -628,15 +669,9 @@ def _consumer(
             qa = q
             first_q = q
         if blocks > skip:
-            k = _arrived(C, k_bufs, k_ready, count).slice(0, WIDTH).permute([1, 0])
-            if C.OVERLAP:
-                _take(turns, W, count)
-            s = warpgroup_mma(
-                first_q, k, gl.zeros([64, WIDTH], gl.float32, FL), use_acc=False, is_async=True
-            )
-            if C.OVERLAP:
-                _pass(C, turns, W)
-            s = warpgroup_mma_wait(0, [s])
+            if not C.EARLY:
+                s = _first(C, W, FL, first_q, k_bufs, bars, count, True)
+                s = warpgroup_mma_wait(0, [s])
             _release(empty.index(count % C.STAGES))
             if APART:
                 _pass(C, turns, W)
@@ -674,27 +709,40 @@ def _consumer(
             if C.OVERLAP:
                 v = _arrived(C, v_bufs, v_ready, count)
                 o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)
-            o = warpgroup_mma_wait(0, [o])
             count += 1
-        elif APART:
-            _pass(C, turns, W)
+            if C.EARLY:
+                s, t, b, h, tile, right, npart, blocks, hi, flo, fhi = _next(
+                    C, W, FL, q, k_bufs, t_buf, bars, count, turn, r
+                )
+                s, o = warpgroup_mma_wait(0, [s, o])
+            else:
+                o = warpgroup_mma_wait(0, [o])
+        else:
+            if APART:
+                _pass(C, turns, W)
+            if C.EARLY:
+                s, t, b, h, tile, right, npart, blocks, hi, flo, fhi = _next(
+                    C, W, FL, q, k_bufs, t_buf, bars, count, turn, r
+                )
+                s = warpgroup_mma_wait(0, [s])
         if not C.QREG and not C.ALIAS:
             if blocks > 0:
                 mbarrier.arrive(q_empty.index(W), count=1)
-        factor = _finish(p, C, b, h, first_row, o, m, l, e, SL, OL)
+        factor = _finish(p, C, this_b, this_h, first_row, o, m, l, e, SL, OL)
         o = o * gl.convert_layout(factor, gl.SliceLayout(1, OL))[:, None]
         tma.store_wait(0)
         gl.thread_barrier()
         tile_o = o_bufs.index(W)
         tile_o.reshape([64, C.DV]).store(o.to(dtype))
         fence_async_shared()
-        tma.async_copy_shared_to_global(o_desc, [b, h, first_row, 0], tile_o)
+        tma.async_copy_shared_to_global(o_desc, [this_b, this_h, first_row, 0], tile_o)
         if C.ALIAS:
             tma.store_wait(0)
             gl.thread_barrier()
             if blocks > 0:
                 mbarrier.arrive(q_empty.index(W), count=1)
-        t, b, h, tile, right, npart, blocks, hi, flo, fhi = _receive(t_buf, t_ready, t_empty, r)
+        if not C.EARLY:
+            t, b, h, tile, right, npart, blocks, hi, flo, fhi = _receive(t_buf, t_ready, t_empty, r)
         r += 1
     tma.store_wait(0)
 
@@ -834,7 +882,8 @@ def forward_kernel(
     gdc_wait()
     q_bufs = gl.allocate_shared_memory(q_desc.dtype, [C.CONSUMERS, 1, 1, 64, C.D], q_desc.layout)
     k_bufs = gl.allocate_shared_memory(k_desc.dtype, [C.STAGES, 1, 1, C.BN, C.D], k_desc.layout)
-    v_bufs = gl.allocate_shared_memory(v_desc.dtype, [C.STAGES, 1, 1, C.BN, C.DV], v_desc.layout)
+    VALUES: gl.constexpr = C.STAGES + 1 if C.EARLY else C.STAGES
+    v_bufs = gl.allocate_shared_memory(v_desc.dtype, [VALUES, 1, 1, C.BN, C.DV], v_desc.layout)
     if C.ALIAS:
         o_bufs = q_bufs
     else:
@@ -845,7 +894,7 @@ def forward_kernel(
     q_empty = gl.allocate_shared_memory(gl.int64, [C.CONSUMERS, 1], mbarrier.MBarrierLayout())
     k_ready = gl.allocate_shared_memory(gl.int64, [C.STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [C.STAGES, 1], mbarrier.MBarrierLayout())
-    v_ready = gl.allocate_shared_memory(gl.int64, [C.STAGES, 1], mbarrier.MBarrierLayout())
+    v_ready = gl.allocate_shared_memory(gl.int64, [VALUES, 1], mbarrier.MBarrierLayout())
     for w in gl.static_range(C.CONSUMERS):
         mbarrier.init(q_ready.index(w), count=1)
         mbarrier.init(q_empty.index(w), count=1)
@@ -853,6 +902,8 @@ def forward_kernel(
         mbarrier.init(k_ready.index(i), count=1)
         mbarrier.init(empty.index(i), count=C.CONSUMERS)
         mbarrier.init(v_ready.index(i), count=1)
+    if C.EARLY:
+        mbarrier.init(v_ready.index(C.STAGES), count=1)
     t_buf = gl.allocate_shared_memory(gl.int32, [20, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     t_ready = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     t_empty = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
