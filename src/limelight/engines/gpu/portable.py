@@ -10,6 +10,10 @@ import torch
 
 from limelight.call import Call
 from limelight.engines.gpu import blocks, kept, launch
+from limelight.engines.gpu.again import again_kernel
+from limelight.engines.gpu.cells import Array
+from limelight.engines.gpu.decode import decode_kernel
+from limelight.engines.gpu.forward import Rows, forward_kernel
 from limelight.reference import State
 
 
@@ -40,8 +44,6 @@ def fitting_run(plan: Callable[[Call, bool], launch.Run], call: Call, health: bo
 
 def tiles(call: Call, health: bool) -> launch.Run:
     """One program a tile of rows."""
-    from limelight.engines.gpu.forward import forward_kernel
-
     tile = blocks.forward(call)
     _, band, spans = launch.where_of(call)
     grid = (-(-call.queries // tile.rows), call.batch * call.query_heads, 1)
@@ -89,9 +91,6 @@ class Numbers:
 
     def around(self, call: Call, state: State) -> tuple[Any, ...]:
         """The arguments for one call."""
-        from limelight.engines.gpu.cells import Array
-        from limelight.engines.gpu.forward import Rows
-
         return (
             Array(call.query, *self.query), Array(call.key, *self.key),
             Array(call.value, *self.value), self.where or launch.where_of(call)[0],
@@ -102,8 +101,6 @@ class Numbers:
 
 def decode(call: Call, health: bool) -> launch.Run:
     """Few queries against many keys: rows packed over the heads of a group, keys in parts."""
-    from limelight.engines.gpu.decode import decode_kernel
-
     device = call.query.device
     tile = blocks.decode(call)
     heads = call.batch * call.key_heads
@@ -136,8 +133,6 @@ def decode(call: Call, health: bool) -> launch.Run:
 
 def again(call: Call, health: bool, count: int) -> Callable[[Call, State, torch.Tensor], None]:
     """Compute with care those of `count` tiles of 64 rows whose flag is raised."""
-    from limelight.engines.gpu.again import again_kernel
-
     _, band, spans = launch.where_of(call)
     size = launch.power_of_two(max(call.head_size, call.value_size))
     flags = 64  # that a program looks at
