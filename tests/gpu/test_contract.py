@@ -27,9 +27,10 @@ def oracle(q: Any, k: Any, v: Any, **options: Any) -> reference.State:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("size", [64, 128])
-def test_same_bits_200_times(engine: str, size: int) -> None:
+@pytest.mark.parametrize("mask", [None, ll.Causal()], ids=["full", "causal"])
+def test_same_bits_200_times(engine: str, size: int, mask: ll.Mask | None) -> None:
     q, k, v = tensors(2, 4, 1031, size)
-    call = prepare(q, k, v, mask=ll.Causal())
+    call = prepare(q, k, v, mask=mask)
     module = find(engine).module
     first = module.forward(call, health=True)
     noise = torch.randn(2048, 2048, device="cuda")

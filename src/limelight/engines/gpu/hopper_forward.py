@@ -17,7 +17,9 @@ consumer's work are kept, see `_step`:
               pass a turn round, so that the products of one are not mixed with another's. Ahead at
               256, where the products are long.
 Warpgroups that start in step stay in step and want the same units at the same time. A mask with a
-diagonal sets them apart; without one each starts when the one before has its first logits.
+diagonal sets them apart; without one each starts when the one before has its first logits. There
+(EARLY, with the query in registers) the next tile's first logits are also computed beside the last
+P·V of this one; values then have one buffer more, so that those of the next tile need not wait.
 
 The softmax works in base 2 with c = scale·log2(e): y = c·s - m as one FMA, p = 2^y, l = Σp and,
 for the entropy, e = Σp·y. The FMA needs |m| < 2^20 to be exact to rounding; a tile with larger
