@@ -282,7 +282,8 @@ static void backward_any(const Call& call, const Backward& out, int threads) {
         for (i64 i = 0; i < all; ++i) {
             const float given = out.logsumexp[i], rounding = 2.4e-7f * std::fabs(given);
             const bool whole = again.logsumexp[i] >= given - rounding;
-            again.total[i] = whole ? 1.0f / again.total[i] : std::exp(again.top[i] - given);
+            if (again.total[i] > 0.0f)  // 0 for a row without keys
+                again.total[i] = whole ? 1.0f / again.total[i] : std::exp(again.top[i] - given);
         }
         f.known = RowGradients{again.top, again.total, delta};
     }

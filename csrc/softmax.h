@@ -107,7 +107,7 @@ INLINE Finished finish(float m, float l, float e, float unit, float sink) {
     m *= unit;
     e *= unit;
     row.max_logit = l != l && m < inf ? l : m;
-    if (sink > -inf) {
+    if (sink != -inf) {  // NaN included
         const float top = m > sink ? m : sink;
         const float a = std::exp(m - top), y = sink - top, p = std::exp(y);
         e = m == -inf ? 0.0f : a * (e + (m - top) * l);

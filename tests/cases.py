@@ -80,6 +80,8 @@ CASES = [
     Case("d96-d80", nq=19, nk=45, d=96, dv=80),
     Case("long-keys", batch=(1,), heads=1, nq=3, nk=1103, d=16, dv=16),
     Case("decode", batch=(2,), heads=4, key_heads=2, nq=1, nk=1031, d=64, dv=64, mask=ll.Causal()),
+    Case("decode-softcap", batch=(1,), heads=4, nq=2, nk=13, d=64, dv=64, softcap=1.5, spread=3.0),
+    Case("decode-even", batch=(1,), heads=2, nq=3, nk=13, d=64, dv=64, scale=0.0),
     Case("causal", mask=ll.Causal()),
     Case("causal-square", nq=53, nk=53, mask=ll.Causal()),
     Case("causal-top-left", mask=ll.Causal(align="top-left")),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -275,3 +278,32 @@ def test_memory_of_the_numpy_engine_is_linear() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 8 << 20, f"{peak / 2**20:.0f} MiB, where n×n would be 64"
+
+
+def test_subclasses_of_numpy_arrays(tmp_path: Path) -> None:
+    plain = np.random.default_rng(0).normal(size=(1, 2, 5, 8)).astype(np.float32)
+    np.save(tmp_path / "x.npy", plain)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    want = ll.attention(plain, plain, plain, bias=plain[..., :5])
+    assert np.array_equal(ll.attention(mapped, plain, mapped, bias=mapped[..., :5]), want)
+    assert type(ll.attention(mapped, mapped, mapped)) is np.ndarray
+    assert np.array_equal(ll.attention(mapped, mapped, mapped), ll.attention(plain, plain, plain))
+
+    class Rows(np.ndarray):
+        """Which slices as it likes, as np.matrix does."""
+
+        def __getitem__(self, at: Any) -> Any:
+            raise IndexError
+
+    rows = plain[0, 0]
+    odd = rows.view(Rows)
+    assert np.array_equal(ll.attention(odd, odd, odd), ll.attention(rows, rows, rows))
+    with pytest.raises(ll.LimelightError, match="a masked array"):
+        ll.attention(np.ma.array(plain), plain, plain)
+
+
+def test_numbers_that_float32_has_not() -> None:
+    x = np.random.default_rng(0).normal(size=(1, 1, 3, 4)).astype(np.float32)
+    np.testing.assert_allclose(ll.attention(x, x, x, softcap=1e39), ll.attention(x, x, x), rtol=1e-5)
+    with pytest.raises(ll.LimelightError, match=r"numpy.*scale=1e\+40 is beyond.*can: auto, ref"):
+        ll.attention(x, x, x, scale=1e40, engine="numpy")

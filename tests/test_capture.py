@@ -217,6 +217,31 @@ def test_a_source_that_is_no_json(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
+def test_whatever_is_saved_can_be_opened(tmp_path: Path) -> None:
+    one = replace(
+        site(ll.Window(np.int64(2), np.int64(1))), layer=np.int64(4), scale=np.float32(0.5),
+        bias=np.ones((NQ, NK), np.int64), sinks=[0] * HQ,
+    )  # fmt: skip
+    capture(one).save(tmp_path / "a")
+    again = Capture.open(tmp_path / "a").sites[0]
+    assert (again.layer, again.scale, again.mask) == (4, 0.5, ll.Window(2, 1))
+    np.testing.assert_array_equal(again.weights(), one.weights())
+
+
+def test_what_could_not_be_opened_is_not_saved(tmp_path: Path) -> None:
+    for layer in (-1, True, "x", 1.5):
+        with pytest.raises(ll.LimelightError, match="is not a whole number ≥ 0"):
+            replace(site(), layer=layer)
+    mask: Mask = ll.Causal()
+    for i in range(40):
+        mask = mask | ll.Prefix(i % 4)
+    with pytest.raises(ll.LimelightError, match="nested more than 32 deep"):
+        capture(site(mask)).save(tmp_path / "a")
+    with pytest.raises(ll.LimelightError, match="is half of a character"):
+        replace(capture(), source={"text": "\ud800"}).save(tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
 def test_files_that_are_no_captures(tmp_path: Path) -> None:
     target = tmp_path / "a"
     with pytest.raises(FileError, match="cannot be read: No such file"):

@@ -89,7 +89,8 @@ def by_definition(site: Site, batch: int) -> list[dict[str, float]]:
                 there = [j for j in columns if j in seen]
                 if there:
                     rows[name].append(weights[i, there].sum())
-            rows["uniform"].append(done.entropy[batch, head, i] / np.log(len(seen)))
+            spread = done.entropy[batch, head, i] / np.log(len(seen))
+            rows["uniform"].append(min(1.0, spread))  # a sink may take it beyond
         out.append({name: float(np.mean(r)) if r else np.nan for name, r in rows.items()})
     return out
 

@@ -219,3 +219,13 @@ def test_what_was_worked_out_does_not_travel() -> None:
     assert pickle.loads(before) == mask
     causal = ll.Causal(align="top-left")
     assert pickle.loads(pickle.dumps(causal)) == causal
+
+
+def test_a_huge_mask_draws_itself_at_once() -> None:
+    for mask in (ll.Prefix(10**9), ll.Lengths([10**9, 5]), ll.Causal() | ll.Prefix(10**9)):
+        assert "■" in repr(mask)
+
+
+def test_widths_of_numpy_are_numbers_like_others() -> None:
+    assert ll.Window(np.int64(2), np.int32(0)) == ll.Window(2, 0)
+    assert type(ll.Window(np.int64(2), 0).left) is int

@@ -18,6 +18,7 @@ from limelight.numbers import counted
 from limelight.records import lean
 
 FLOATS = ("float64", "float32", "bfloat16", "float16")
+LARGEST_FLOAT32 = 3.4e38
 
 
 @lean
@@ -136,6 +137,7 @@ def _plain(query: Any, key: Any, value: Any) -> bool:
             is_torch(query)
             and dtype_name(query) in FLOATS
             and query.device == key.device == value.device
+            and not (query.is_neg() or key.is_neg() or value.is_neg())
         )
     if not (known and query.dtype is key.dtype is value.dtype):
         return False
@@ -192,9 +194,23 @@ def _one_kind(arrays: dict[str, Any]) -> dict[str, Any]:
     return arrays
 
 
+def beyond_float32(call: Call) -> str | None:
+    """Why an engine that computes in float32 cannot do a call: a number that float32 has not."""
+    for name, number in (("scale", call.scale), ("softcap", call.softcap or 0.0)):
+        if abs(number) > LARGEST_FLOAT32:
+            return f"it computes in float32, and {name}={number:g} is beyond that"
+    return None
+
+
 def as_float(array: Any, name: str) -> Any:
     """A NumPy array or torch tensor of a float type; integers and lists become float64."""
-    if not is_torch(array) and not isinstance(array, np.ndarray):
+    if is_torch(array):
+        array = array.resolve_neg()
+    elif isinstance(array, np.ma.MaskedArray):
+        raise DtypeError(
+            f"{name} is a masked array: pass its data, and as mask=… which cells may be attended to"
+        )
+    else:  # subclasses too, such as what np.load maps into memory
         try:
             array = np.asarray(array)
         except ValueError:

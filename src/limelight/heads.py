@@ -196,7 +196,8 @@ def scores(site: Site, *, batch: int = 0) -> list[dict[str, Score]]:
         logsumexp = site.statistics.logsumexp[batch, head]
         own = {name: _score(call, logsumexp, keys, *cells) for name, cells in targets.items()}
         judged = keys >= 2
-        even = float(spread[batch, head][judged].mean()) if judged.any() else np.nan
+        # With a sink the entropy has one outcome more than there are keys.
+        even = float(spread[batch, head][judged].clip(max=1.0).mean()) if judged.any() else np.nan
         own["uniform"] = Score(even, 1.0, int(judged.sum()))
         found.append(own)
     return found

@@ -6,7 +6,8 @@ follows:
 
     max_prob       = exp(max_logit − logsumexp)     the largest weight, p
     gradient       = p·(1 − p)                      the softmax's slope at that weight
-    spread         = entropy / ln(keys)             1 = even over all keys, 0 = one key has it all
+    spread         = entropy / ln(keys)             1 = even over all keys, 0 = one key has it all;
+                                                    above 1 where a sink takes part
     effective_keys = exp(entropy)                   how many evenly used keys would be as spread
 
 A row is *saturated* where p ≥ 0.95, *peaked* where p ≥ 0.80, else *healthy*. Rows with fewer than
@@ -16,6 +17,7 @@ verdict. The slope alone would mislead: it is small, too, where a row is spread 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from html import escape
 from typing import Any
@@ -58,7 +60,7 @@ class Health:
     def max_prob(self) -> Any:
         """The row's largest weight; 0 where there is no key."""
         xp = namespace(self.entropy)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore") if xp is np else nullcontext():
             return xp.where(self.keys > 0, xp.exp(self.max_logit - self.logsumexp), 0.0)
 
     @property

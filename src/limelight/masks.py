@@ -158,11 +158,13 @@ class Window(Mask):
         _check_align(self.align)
         for side in ("left", "right"):
             width = getattr(self, side)
-            if width is not None and (not _is_integer(width) or width < 0):
+            if width is not None and (not is_integer(width) or width < 0):
                 raise ArgumentError(
                     f"Window({side}={width!r}): a width is a whole number ≥ 0 of keys to that side "
                     f"of the diagonal, or None for all of them"
                 )
+            if type(width) not in (int, type(None)):  # NumPy's
+                object.__setattr__(self, side, int(width))
 
     def dense(self, nq: int, nk: int) -> NDArray[np.bool_]:
         row, column = np.arange(nq)[:, None], np.arange(nk)[None, :]
@@ -261,7 +263,9 @@ class Lengths(Mask):
 
     def _size(self) -> tuple[int, int]:
         nk = max(1, int(self.keys.max(initial=1)))
-        return (nk if self.queries is None else max(1, int(self.queries.max(initial=1)))), nk
+        if self.queries is None:  # all rows are alike: a picture's worth is enough
+            return min(nk, 32), nk
+        return max(1, int(self.queries.max(initial=1))), nk
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -359,7 +363,7 @@ class Prefix(Mask):
 
     def _size(self) -> tuple[int, int]:
         side = max(8, 2 * int(self.n.max(initial=0)))
-        return side, side
+        return 8, side
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -511,7 +515,8 @@ def _check_align(align: str) -> None:
         )
 
 
-def _is_integer(value: Any) -> bool:
+def is_integer(value: Any) -> bool:
+    """A whole number, Python's or NumPy's; True and False are none."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 

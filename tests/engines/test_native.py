@@ -32,6 +32,8 @@ EDGES = [
     Case("decode-grouped", batch=(1,), heads=8, key_heads=1, nq=1, nk=1500, d=128, dv=128, sinks=True),
     Case("decode-window", batch=(1,), heads=2, nq=3, nk=1300, d=64, dv=128, mask=ll.Window(100, 0)),
     Case("decode-bias", batch=(1,), heads=2, nq=2, nk=300, d=64, dv=64, bias=(2, 2, 300), hidden_bias=0.5),
+    Case("decode-capped", batch=(1,), heads=8, key_heads=1, nq=1, nk=517, d=64, dv=64, softcap=3.0,
+         spread=4.0, mask=ll.Window(200, 0)),
     Case("prefix-long", batch=(1,), heads=1, nq=401, nk=401, d=8, dv=8, mask=ll.Causal() | ll.Prefix(31)),
     Case("huge-logits", spread=1e20),
 ]  # fmt: skip
@@ -290,3 +292,26 @@ def test_gradients_of_a_part_of_the_keys(isa: str) -> None:
     for name, array in got.items():
         triple = array, getattr(exact, name), getattr(plain, name)
         assert_close(*triple, np.float32, factor=3.0, what=f"{name} gradient on {isa}")
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_row_without_keys_beside_large_logits(isa: str) -> None:
+    native.set_isa(isa)
+    q, k = np.full((1, 1, 2, 1), 1e5, np.float32), np.ones((1, 1, 2, 1), np.float32)
+    v = np.array([[[[1.0], [3.0]]]], np.float32)
+    call = prepare(q, k, v, mask=np.array([[True, True], [False, False]]))
+    grads = native.backward(call, native.forward(call, health=False), np.ones_like(q))
+    np.testing.assert_allclose(grads.value.ravel(), [0.5, 0.5], rtol=1e-6)
+    assert np.isfinite(grads.key).all()
+    assert np.isfinite(grads.query).all()
+
+
+@pytest.mark.parametrize("nq", [1, 40])
+def test_a_sink_that_is_not_a_number_shows(nq: int) -> None:
+    q = np.ones((1, 2, nq, 16), np.float32)
+    k = np.ones((1, 2, 40, 16), np.float32)
+    call = prepare(q, k, k, sinks=np.array([np.nan, 0.0], np.float32))
+    state = native.forward(call, health=True)
+    for figure in (state.output, state.logsumexp, state.entropy):
+        assert np.isnan(figure[0, 0]).all()
+        assert np.isfinite(figure[0, 1]).all()

@@ -326,3 +326,13 @@ def test_mixed_with_a_mask_object_is_the_one_message() -> None:
     for mask in (ll.Lengths(2), ll.Causal()):
         with pytest.raises(DtypeError, match="tensor"):
             ll.attention(query, plain, plain, mask=mask)
+
+
+def test_a_tensor_that_is_lazily_negated() -> None:
+    lazy = torch.randn(1, 2, 5, 8, dtype=torch.complex64).conj().imag
+    assert lazy.is_neg()
+    plain = lazy.clone()
+    assert torch.equal(ll.attention(lazy, lazy, lazy), ll.attention(plain, plain, plain))
+    bias = lazy[..., :5]
+    want = ll.attention(plain, plain, plain, bias=bias.clone())
+    assert torch.equal(ll.attention(plain, plain, plain, bias=bias), want)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import limelight as ll
+import limelight.torch.operators  # defines them
 
 # torch's own, while inductor starts up
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
@@ -165,3 +166,15 @@ def test_errors_while_tracing() -> None:
         compiled(lambda q, k, v: ll.attention(q, k.float(), v))(query, key, value)
     with pytest.raises(Exception, match="must be boolean"):
         compiled(lambda q, k, v: ll.attention(q, k, v, mask=torch.zeros(7, 11)))(query, key, value)
+
+
+def test_what_follows_from_health_can_be_compiled() -> None:
+    def follow(x: torch.Tensor) -> tuple[Any, ...]:
+        health = ll.inspect(x, x, x).health
+        return health.max_prob, health.gradient, health.spread, health.saturated
+
+    torch.compiler.reset()
+    x = torch.randn(1, 2, 5, 8)
+    compiled = torch.compile(follow, fullgraph=True, backend="aot_eager")
+    for one, other in zip(compiled(x), follow(x), strict=True):
+        assert torch.equal(one, other)

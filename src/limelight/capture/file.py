@@ -50,8 +50,14 @@ def save(capture: Capture, path: str | os.PathLike[str], dtype: str | None = Non
         parts["image"] = np.asarray(capture.image, np.uint8)
     try:
         text = json.dumps(meaning, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = error.object[error.start : error.end]
+        raise ArgumentError(
+            f"the capture's texts cannot be written: {half!r} is half of a character"
+        ) from None
     except (TypeError, ValueError) as error:
-        raise ArgumentError(f"the capture's source cannot be written as JSON: {error}") from None
+        raise ArgumentError(f"the capture cannot be written as JSON: {error}") from None
     tensors.write(path, parts, {"limelight": text})
 
 

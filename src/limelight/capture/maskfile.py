@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from limelight.capture.intervals import Entry, Intervals
-from limelight.errors import FileError, LimelightError
+from limelight.errors import ArgumentError, FileError, LimelightError
 from limelight.masks import (
     Both,
     Causal,
@@ -26,8 +26,13 @@ Tensors = dict[str, Any]
 DEEPEST = 32  # masks inside masks
 
 
-def encode(mask: Mask, name: str, tensors: Tensors) -> dict[str, Any]:
+def encode(mask: Mask, name: str, tensors: Tensors, depth: int = 0) -> dict[str, Any]:
     """The mask's tree; its arrays go into `tensors` under names that begin with `name`."""
+    if depth > DEEPEST:
+        raise ArgumentError(
+            f"a mask is nested more than {DEEPEST} deep, too deep for a file: save the cells it "
+            f"allows, mask.dense(queries, keys)"
+        )
 
     def keep(part: str, array: Any) -> Any:
         array = np.asarray(array)
@@ -37,7 +42,7 @@ def encode(mask: Mask, name: str, tensors: Tensors) -> dict[str, Any]:
         return f"{name}.{part}"
 
     def inner(part: str, other: Mask) -> dict[str, Any]:
-        return encode(other, f"{name}.{part}", tensors)
+        return encode(other, f"{name}.{part}", tensors, depth + 1)
 
     match mask:
         case Causal():

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.call import Call, prepare
+from limelight.call import Call, as_float, prepare
 from limelight.capture.intervals import Entry
 from limelight.cell import Cell, cell, index
 from limelight.engines import choose
 from limelight.errors import ArgumentError, ShapeError
 from limelight.health import Health
-from limelight.masks import Mask
+from limelight.masks import Mask, is_integer
 from limelight.numbers import counted
 from limelight.reference import State
 
@@ -82,8 +82,17 @@ class Site:
                                  f"takes [batch, heads, length, size]")  # fmt: skip
         if self.kind not in KINDS:
             raise ArgumentError(f"site {self.name}: kind={self.kind!r} is not self or cross")
+        if not is_integer(self.layer) or self.layer < 0:
+            raise ArgumentError(f"site {self.name}: layer={self.layer!r} is not a whole number ≥ 0")
+        object.__setattr__(self, "layer", int(self.layer))
+        for name in ("bias", "sinks"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, as_float(getattr(self, name), name))
         if self.scale is None:
             object.__setattr__(self, "scale", 1.0 / math.sqrt(max(1, self.query.shape[3])))
+        for name in ("scale", "softcap"):
+            if isinstance(getattr(self, name), np.number):
+                object.__setattr__(self, name, float(getattr(self, name)))
         if not self.query_tokens and self.kind == "self" and self.queries == self.keys:
             object.__setattr__(self, "query_tokens", self.tokens)
         for name, length in (("tokens", self.keys), ("query_tokens", self.queries)):

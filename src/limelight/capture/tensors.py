@@ -17,7 +17,6 @@ import hashlib
 import json
 import math
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import FileError
+from limelight.writing import write_whole
 
 MOST_HEADER = 100 << 20
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -41,7 +41,7 @@ Array = NDArray[Any]
 def write(
     path: str | os.PathLike[str], tensors: Mapping[str, Array], texts: Mapping[str, str]
 ) -> None:
-    """Write beside the target and rename, so that no reader ever sees half a file."""
+    """The tensors and texts as a file."""
     target = Path(path)
     named = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     # Wide numbers first: then every tensor starts at a multiple of its number's size.
@@ -66,21 +66,14 @@ def write(
             f"{target}: the header would take {len(encoded):,} bytes, more than readers accept: "
             f"capture fewer tokens or layers"
         )
-    # A name of its own, so that two writers of one target never share a half-written file.
-    half = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    try:
-        with open(half, "xb") as file:
-            file.write(len(encoded).to_bytes(8, "little"))
-            file.write(encoded)
-            for name in order:
-                file.write(_bytes(named[name]))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(half, target)
-    except OSError as error:
-        raise FileError(f"{target}: cannot be written: {error.strerror or error}") from None
-    finally:
-        half.unlink(missing_ok=True)
+
+    def fill(file: BinaryIO) -> None:
+        file.write(len(encoded).to_bytes(8, "little"))
+        file.write(encoded)
+        for name in order:
+            file.write(_bytes(named[name]))
+
+    write_whole(target, fill)
 
 
 def read(

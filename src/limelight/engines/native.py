@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from limelight.call import Call
+from limelight.call import Call, beyond_float32
 from limelight.errors import EngineError
 from limelight.reference import Gradients, State
 
@@ -35,7 +35,7 @@ def missing() -> str | None:
 
 
 def cannot(call: Call) -> str | None:
-    return None
+    return beyond_float32(call)
 
 
 def isas() -> list[str]:

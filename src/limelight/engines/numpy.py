@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.call import Call
+from limelight.call import Call, beyond_float32
 from limelight.engines._numpy_pool import block, pool, received, strongest  # noqa: F401
 from limelight.reference import Gradients, State, reduce_to
 
@@ -32,7 +32,7 @@ def missing() -> str | None:
 
 
 def cannot(call: Call) -> str | None:
-    return None
+    return None if call.dtype == "float64" else beyond_float32(call)
 
 
 def forward(call: Call, *, health: bool) -> State:

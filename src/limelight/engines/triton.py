@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from limelight.call import Call
+from limelight.call import Call, beyond_float32
 from limelight.reference import Gradients, State
 
 LARGEST = 512  # head size
@@ -33,7 +33,7 @@ def cannot(call: Call) -> str | None:
         return f"it takes head sizes up to {LARGEST}, and this one is {size}"
     if launch.INTERPRETED and call.dtype == "bfloat16":
         return "Triton's interpreter has no bfloat16 products: use float16 or float32"
-    return None
+    return beyond_float32(call)
 
 
 def forward(call: Call, *, health: bool) -> State:

@@ -13,13 +13,13 @@ import os
 import re
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from limelight.capture import Capture
 from limelight.errors import ArgumentError, FileError
 from limelight.report.bundle import Progress, bundle
 from limelight.report.kinds import kinds
+from limelight.writing import write_whole
 
 MEGABYTE = 1_000_000
 BUDGET = 10 * MEGABYTE
@@ -65,7 +65,7 @@ def report(
 def write_report(capture: Capture, path: str | os.PathLike[str], **how: Any) -> Written:
     """report() into a file, whole or not at all."""
     made = report(capture, **how)
-    _write(Path(path), made.html)
+    write_whole(path, lambda file: file.write(made.html.encode()))
     return made
 
 
@@ -115,14 +115,3 @@ def _inert(script: str) -> str:
 
 def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def _write(path: Path, html: str) -> None:
-    half = path.with_name(f".{path.name}.part")
-    try:
-        half.write_text(html, encoding="utf-8")
-        os.replace(half, path)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        half.unlink(missing_ok=True)
