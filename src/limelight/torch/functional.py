@@ -133,6 +133,9 @@ def scaled_dot_product_attention(
     _check_tensors(query, key, value)
     heads = query.shape[-3] if query.ndim > 2 else 1
     key_heads = key.shape[-3] if key.ndim > 2 else 1
+    if heads == 1 < key_heads and query.ndim > 2 and not enable_gqa:  # one stands for all
+        heads = key_heads
+        query = query.expand(*query.shape[:-3], heads, *query.shape[-2:])
     if heads != key_heads and key_heads != 1 and not enable_gqa:
         raise ArgumentError(
             f"{heads} query heads and {key_heads} key heads: pass enable_gqa=True to let query "
