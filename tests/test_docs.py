@@ -50,6 +50,19 @@ def test_console_blocks_print_what_they_show(page: Path, tmp_path: Path) -> None
             assert printed == expected, f"{named(page)}: $ {command}"
 
 
+def test_the_readme_says_where_the_command_is() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    between = text[text.index("## Two commands") : text.index("## Five minutes")]
+    for words in (".venv/bin/limelight", "source .venv/bin/activate", "pip install -e '.[models]'"):
+        assert words in between
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_extras_are_installed_from_the_checkout(page: Path) -> None:
+    """limelight is on no index: `pip install limelight[…]` would find nothing, or another's."""
+    assert "limelight[" not in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=named)
 def test_links_and_pictures_exist(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):

@@ -89,6 +89,12 @@ def test_an_experiment_run_repeats(examples: Any, play: Path) -> None:
     assert all(len(first[name]) == 4 for name in ("steps", "loss", "score_gradient", "spread", "saturated"))
 
 
+@pytest.mark.parametrize("name", ["train_gpt", "scaling"])
+def test_a_missing_text_is_one_line(name: str, examples: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit, match=r"there is no file none\.txt: give --data any plain text"):
+        run(getattr(examples, name), monkeypatch, "--data", "none.txt")
+
+
 @pytest.mark.parametrize("name", ["gpt", "code", "vit"])
 def test_shipped_weights_are_small(name: str) -> None:
     assert (EXAMPLES / "checkpoints" / f"{name}.safetensors").stat().st_size < 4_000_000

@@ -11,6 +11,7 @@ import pytest
 
 from limelight import Causal, trace
 from limelight import notebook as nb
+from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError
 from tests.studio import samples
 
@@ -74,6 +75,36 @@ def test_plain_html_where_anywidget_is_missing(without_anywidget: None, what: st
     assert html.startswith("<")
     assert "<script" not in html
     assert "<img" not in html
+
+
+def test_plain_html_of_one_head_of_one_entry(without_anywidget: None) -> None:
+    rng = np.random.default_rng(3)
+    query, key = rng.standard_normal((2, 2, 3, 5, 7))
+    site = Site("layers.0", 0, query, key, tokens=(tuple("abcde"), tuple("vwxyz")))
+    html = nb.show(site, head=1, batch=1)._repr_html_()
+    assert html.startswith("<p>layers.0, head 1</p><svg")
+    assert f"{site.cell(4, 2, head=1, batch=1).weight:.4g}"[:4] in html
+    assert ">v<" in html
+    assert len({nb.show(site, head=h, batch=b)._repr_html_() for h in range(3) for b in range(2)}) == 6
+    entries = [nb.show(site, batch=b)._repr_html_() for b in range(2)]
+    assert entries[0] != entries[1]
+    assert entries[1].count("<tr>") == 4  # a heading and three heads
+    both = nb.show(Capture((site,)), batch=1)._repr_html_()
+    assert both != nb.show(Capture((site,)))._repr_html_()
+    with pytest.raises(ArgumentError, match="head 3"):
+        nb.show(site, head=3)
+    with pytest.raises(ArgumentError, match="batch=2"):
+        nb.show(Capture((site,)), batch=2)
+
+
+def test_plain_html_of_one_head_of_a_trace(without_anywidget: None) -> None:
+    query, key = np.random.default_rng(4).standard_normal((2, 2, 3, 5, 7))
+    found = trace(query, key, key)
+    html = nb.show(found, head=2, batch=1)._repr_html_()
+    assert html.startswith("<p>trace, head 2</p>")
+    assert f">{found.weights[1, 2, 4, 3]:.4f}<" in html
+    assert f">{found.weights[1, 0, 4, 3]:.4f}<" in nb.show(found, batch=1)._repr_html_()
+    assert nb.show(found)._repr_html_() == found._repr_html_()
 
 
 def test_the_widget_holds_a_bundle(views: None) -> None:

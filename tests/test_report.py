@@ -119,6 +119,15 @@ def test_the_worst_heads_keep_their_vectors_first() -> None:
     assert some.complete == [place for place in order if place in some.complete]
 
 
+@pytest.mark.parametrize("batch", [0, 1])
+def test_the_health_is_that_of_the_entry_shown(batch: int) -> None:
+    data = bundle(samples.batch_capture(), budget=10**7, batch=batch).data
+    word = ("healthy", "saturated")[batch]
+    assert data["health"]["verdicts"] == [[word] * 3] * 2
+    assert data["health"]["figures"]["rows"] == [[13] * 3] * 2
+    assert {finding["verdict"] for finding in data["findings"]} == {word}
+
+
 def test_a_budget_that_cannot_be_kept_is_said(views: None) -> None:
     with pytest.raises(ArgumentError, match="at least"):
         report(samples.text_capture(97), budget=12_000)

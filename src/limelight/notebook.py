@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from html import escape
 from typing import Any
 
 import numpy as np
 
-from limelight.capture import Capture, Site
+from limelight.capture import Capture, HealthTables, Site
 from limelight.errors import ArgumentError, LimelightError
 from limelight.masks import as_mask
+from limelight.numbers import counted
+from limelight.regions import one_head
 from limelight.report.bundle import bundle
+from limelight.report.facts import health_of
 from limelight.report.kinds import kinds
 from limelight.report.looks import cell, lines, strip
 from limelight.report.page import built
@@ -29,6 +33,7 @@ from limelight.trace import Trace
 
 BUDGET = 4_000_000  # bytes that a widget leaves in the notebook
 MOST_TILE = 1024  # bins a side
+MOST_BINS = 256  # bins a side of a map in plain HTML
 
 Showable = Trace | Site | Capture
 
@@ -42,7 +47,7 @@ def show(what: Showable, *, head: int | None = None, batch: int = 0, budget: int
     """
     held = as_capture(what, head, batch)
     if importlib.util.find_spec("anywidget") is None:
-        return Plain(what)
+        return Plain(what, held, head, batch)
     return widget(held, 0 if not isinstance(what, Capture) else batch, budget)
 
 
@@ -69,18 +74,40 @@ def _in_notebook() -> bool:
 
 
 class Plain:
-    """The plain HTML of an object."""
+    """The plain HTML of an object: of one entry of its batch, and of one head where one was named.
 
-    def __init__(self, what: Showable) -> None:
-        self._what = what
+    A trace's tables; the health of a site's or a capture's heads; the map of a site's head.
+    """
+
+    def __init__(self, what: Showable, held: Capture, head: int | None, batch: int) -> None:
+        self._what, self._held, self._head, self._batch = what, held, head, batch
 
     def _repr_html_(self) -> str:
-        seen: Any = self._what.health() if isinstance(self._what, Site | Capture) else self._what
-        html: str = seen._repr_html_()
-        return html
+        what, head, batch = self._what, self._head, self._batch
+        title = "" if head is None else f"<p>{escape(self._held.source['title'])}</p>"
+        if isinstance(what, Trace):
+            first = head is None and batch == 0
+            one = what if first else Trace(one_head(what.call, head or 0, batch), what.tokens)
+            return title + one._repr_html_()
+        if isinstance(what, Site) and head is not None:
+            return title + _map(self._held.sites[0])
+        if isinstance(what, Site):
+            return health_of(what, batch)._repr_html_()
+        tables = what.health()
+        seen = tuple(health_of(site, batch) for site in what.sites)
+        return HealthTables(tables.sites, tables.layers, seen)._repr_html_()
 
     def __repr__(self) -> str:
         return repr(self._what)
+
+
+def _map(one: Site) -> str:
+    """A head's map, as SVG."""
+    from limelight.pictures import heatmap
+
+    seen = one.heatmap((min(MOST_BINS, one.queries), min(MOST_BINS, one.keys)))
+    keys, queries = (one.labels(side) for side in ("key", "query"))
+    return heatmap(seen, tokens=keys, query_tokens=queries).svg()
 
 
 def as_capture(what: Showable, head: int | None = None, batch: int = 0) -> Capture:
@@ -88,6 +115,9 @@ def as_capture(what: Showable, head: int | None = None, batch: int = 0) -> Captu
     if isinstance(what, Capture):
         if head is not None:
             raise ArgumentError("head=… chooses a head of one site: show(capture[layer], head=…)")
+        entries = max((site.batch for site in what.sites), default=1)
+        if not 0 <= batch < entries:
+            raise ArgumentError(f"batch={batch}: the capture has {counted(entries, 'entry')}")
         return what
     if isinstance(what, Trace):
         what = _site(what)

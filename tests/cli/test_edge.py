@@ -89,6 +89,50 @@ def test_a_reader_that_stops_early_is_no_error():
     assert (done.stdout, done.stderr) == ("{\n", "")
 
 
+def shell(line, **environment):
+    """A command line through a shell, `limelight` being this checkout's."""
+    return subprocess.run(
+        ["sh", "-c", line.replace("limelight", f"{sys.executable} -m limelight.cli", 1)],
+        capture_output=True, text=True, env={**os.environ, "COLUMNS": "80", **environment},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["score", "score --json", "score --help", "--version"])
+@pytest.mark.parametrize(
+    ("redirection", "message"),
+    [
+        (">&-", "standard output is closed: there is nowhere to write to"),
+        (">/dev/full", "cannot write: no space left on device"),
+    ],
+)
+def test_an_output_that_takes_nothing_is_one_line(command, redirection, message):
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    done = shell(f"limelight {command} {redirection}")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"limelight: {message}\n")
+
+
+def test_what_ascii_lacks_is_replaced():
+    done = shell("limelight score", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "2*0 + 1*(-1)" in done.stdout
+    assert "[0, -1]" in done.stdout
+    assert "?" not in done.stdout
+    assert shell("limelight score --tokens é,b,c", PYTHONIOENCODING="ascii").returncode == 0
+
+
+def test_json_in_ascii_loses_nothing():
+    done = shell("limelight score --json --tokens é,b,c", PYTHONIOENCODING="ascii")
+    assert json.loads(done.stdout)["tokens"]["keys"] == ["é", "b", "c"]
+
+
+@pytest.mark.parametrize("name", [None, *LazyGroup.table])
+def test_flags_are_shown_as_flags(name):
+    result = run(*([] if name is None else [name]), "--help", env={"COLUMNS": "100"})
+    assert "--help" in result.output
+    assert "bool" not in result.output.lower()
+
+
 def test_module_entry_point():
     code = [sys.executable, "-m", "limelight.cli", "mask", "causal", "--size", "2"]
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}

@@ -80,6 +80,36 @@ def test_in_the_terminal(path: Path) -> None:
     assert run("heatmap", path, "--layer", 0).stdout.count("head ") == 3
 
 
+def drawn(columns: int, *args: Any) -> list[str]:
+    """What a colour terminal of that width shows, without the colours."""
+    env = {"COLUMNS": str(columns), "FORCE_COLOR": "1", "TERM": "xterm-256color", "NO_COLOR": None}
+    text = CliRunner(env=env).invoke(app, ["heatmap", *map(str, args)]).stdout
+    return re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
+
+
+def test_a_colour_terminal_uses_its_width(path: Path) -> None:
+    lines = drawn(25, path, "--layer", 0, "--head", 0)
+    assert lines[1] == "queries 0:23 down, keys"  # and on the next line the rest
+    assert [len(line.strip()) for line in lines if "▀" in line] == [23] * 12
+    assert not any("bins" in line for line in lines)
+
+
+@pytest.mark.parametrize("args", [[], ["--size", 23], ["--pool", "mean"]])
+def test_bins_of_several_cells_are_said_to_be(path: Path, args: list[Any]) -> None:
+    lines = drawn(20, path, "--layer", 0, "--head", 0, *args)
+    pool = "mean" if "mean" in args else "max"
+    assert f"18 × 18 bins, each the {pool} of up to 2 × 2 cells" in " ".join(lines)
+    assert [len(line.strip()) for line in lines if "▀" in line] == [18] * 9
+    plain = CliRunner(env={"COLUMNS": "40"}).invoke(app, ["heatmap", str(path), "--layer", "0", "--head", "0"])
+    assert "19 × 19 bins, each the max of up to 2 × 2 cells" in " ".join(plain.stdout.split())
+
+
+def test_the_mean_of_a_bin_is_of_its_cells(path: Path) -> None:
+    seen = Capture.open(path)[0].heatmap((8, 8), "mean", (12, 23), (0, 12), head=0).values
+    text = " ".join(drawn(10, path, "--layer", 0, "--head", 0, "--pool", "mean", "--rows", "12:23", "--columns", ":12"))
+    assert f"the largest mean of a bin is {np.nanmax(seen):.4g};" in " ".join(text.split())
+
+
 def test_all_heads_in_the_terminal(path: Path) -> None:
     text = run("heatmap", path).stdout
     assert text.startswith("Tiny\nlargest weight (mean), layers down, heads across")
@@ -141,6 +171,9 @@ def test_heads_as_a_table_and_as_json(path: Path) -> None:
     (["heatmap", "--figure", "colour"], "there is no figure 'colour': choose rows"),
     (["heatmap", "--rows", "1:2", "-o", "x.svg"], "--as grid shows all: leave out --rows"),
     (["heatmap", "--layer", 0, "--head", 0, "-o", "x.gif"], "x.gif ends in .gif"),
+    (["heatmap", "--batch", 7], "batch=7: the capture has 1 entry, numbered from 0"),
+    (["heatmap", "--layer", 0, "--batch", 7], "batch=7: the capture has 1 entry, numbered from 0"),
+    (["heatmap", "--layer", 0, "--head", 0, "--batch", -2], "batch=-2: the capture has 1 entry"),
     (["heads", "--kind", "copy"], "there is no kind 'copy': choose previous"),
     (["heads", "--batch", 4], "batch=4: the capture has 1 entry, numbered from 0"),
 ])  # fmt: skip
@@ -149,6 +182,12 @@ def test_errors_are_one_line(args: list[Any], message: str, path: Path) -> None:
     assert result.exit_code == 2, result.output
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_the_grid_takes_no_entry() -> None:
+    result = run("heatmap", "vit", "--batch", 1)
+    assert result.exit_code == 2
+    assert "--as grid shows all entries of the batch together: leave out --batch" in result.stderr
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -177,6 +177,30 @@ def test_bad_files(tmp_path, name, content, message):
     assert len(result.stderr.strip().splitlines()) == 1
 
 
+def test_a_file_nested_too_deeply(tmp_path):
+    file = tmp_path / "deep.json"
+    file.write_text(f'{{"query": {"[" * 100_000}{"]" * 100_000}}}')
+    result = run("--file", str(file))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "deep.json is nested too deeply: query, keys and values are lists" in result.stderr
+
+
+@pytest.mark.parametrize(("args", "scale", "normalise"), [
+    ([], "√d_k = √1 = 1, so the scores stay as they are", "each score over"),
+    (["--softcap", "5"], "√d_k = √1 = 1", "each capped score over"),
+    (["--scale", "1/2"], "multiply by 0.5", "each score over"),
+])  # fmt: skip
+def test_one_number_a_key(args, scale, normalise):
+    text = run("--query", "1", "--keys", "1;2", "--values", "1;2", *args).stdout
+    assert f"2  Scale: {scale}\n" in text
+    assert normalise in text
+
+
+def test_a_cap_without_scaling():
+    text = run("--no-scale", "--softcap", "5").stdout
+    assert "2  Scale: left out\n   and cap: 5 · tanh(scaled / 5)" in text
+
+
 def test_unreadable_files(tmp_path):
     assert "cannot read" in run("--file", str(tmp_path / "none.json")).stderr
     (tmp_path / "x.csv").write_bytes(b"\xff\xfe\x00")
@@ -194,7 +218,8 @@ def test_unreadable_files(tmp_path):
         (["--scale", "abc"], "--scale: 'abc' is not a number"),
         (["--softcap", "-1"], "softcap=-1.0"),
         (["--digits", "3"], "--digits is what --by-hand rounds to"),
-        (["--tokens", "a,b"], "2 tokens for 3 keys"),
+        (["--tokens", "a,b"], "2 tokens for 3 keys: give one name for each key, separated by commas"),
+        (["--query", "1;2", "--keys", "1", "--values", "1", "--tokens", "a"], "fewer keys than queries: leave the tokens out"),
         (["--by-hand", "--digits", "99"], "digits=99: give a whole number from 0 to 12"),
     ],
 )

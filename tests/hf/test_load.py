@@ -168,7 +168,7 @@ def test_without_transformers_the_error_names_the_command(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "4.57.1")
     with pytest.raises(ValueError, match=r"needs transformers 5.4 or later, and here is 4\.57\.1: "
-                                         r"pip install 'limelight\[models\]'"):  # fmt: skip
+                                         r"in limelight's checkout, pip install -e '\.\[models\]'"):  # fmt: skip
         hf.load  # noqa: B018
 
 

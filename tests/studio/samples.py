@@ -62,6 +62,18 @@ def text_capture(count: int = 23, seed: int = 7) -> Capture:
     return Capture(tuple(sites), tokens=(tokens(count),), source=source)
 
 
+def batch_capture(count: int = 13) -> Capture:
+    """Two entries: the second one's heads are saturated, the first one's are not."""
+    rng = np.random.default_rng(5)
+    sites = []
+    for layer in (3, 17):
+        query, key = rng.standard_normal((2, 2, 3, count, SIZE)).astype(np.float32)
+        query[1] *= 40.0
+        sites.append(Site(f"layers.{layer}", layer, query, key, mask=Causal()))
+    words = tuple(tuple(f" {letter}{n}" for n in range(count)) for letter in "ab")
+    return Capture(tuple(sites), tokens=words, source={"model": "batch sample"})
+
+
 def long_capture(count: int = 4099, heads: int = 1, size: int = 64, sharp: float = 1.0) -> Capture:
     """Longer than a screen: bands, a sink and a faint diagonal, without values."""
     rng = np.random.default_rng(3)
@@ -142,6 +154,7 @@ def write_lines(path: Path, lines: list[dict[str, Any]], mode: str = "w") -> Non
 def fill(folder: Path) -> None:
     """The folder that the tests' studio is started with."""
     text_capture().save(folder / "sample.safetensors")
+    batch_capture().save(folder / "batch.safetensors")
     long_capture().save(folder / "long.safetensors")
     (folder / "deeper").mkdir()
     image_capture().save(folder / "deeper" / "vision.safetensors")

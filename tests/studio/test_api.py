@@ -65,6 +65,21 @@ def test_the_health_is_the_librarys(studio: Running, sample: Capture) -> None:
     assert row["figures"]["entropy"] == table["figures"]["entropy"][1]
 
 
+@pytest.mark.parametrize("batch", [0, 1])
+def test_the_health_is_that_of_one_entry(studio: Running, batch: int) -> None:
+    held = samples.batch_capture()
+    table = studio.get(f"/api/captures/batch/health?batch={batch}")
+    for index, site in enumerate(held.sites):
+        alone = replace(site, query=site.query[batch : batch + 1], key=site.key[batch : batch + 1],
+                        tokens=(), query_tokens=()).health().summary()  # fmt: skip
+        np.testing.assert_allclose(table["figures"]["entropy"][index], alone.entropy, rtol=1e-6)
+        assert table["figures"]["rows"][index] == [13] * 3
+        assert table["verdicts"][index] == alone.verdict.tolist()
+        row = studio.get(f"/api/captures/batch/sites/{index}/health?batch={batch}")
+        assert row["figures"]["entropy"] == table["figures"]["entropy"][index]
+    assert (table["verdicts"][0][0] == "saturated") == (batch == 1)
+
+
 def test_the_kinds_are_the_librarys(studio: Running, sample: Capture) -> None:
     named = studio.get("/api/captures/sample/kinds")
     found = find(sample)
@@ -151,6 +166,8 @@ def test_lines_are_the_strongest_keys(studio: Running, sample: Capture) -> None:
         ("/api/captures/sample/sites/3/heads/0/tile", "no site 3"),
         ("/api/captures/sample/sites/0/heads/4/tile", "no head 4"),
         (f"{HEAD}/tile?batch=1", "no batch entry 1"),
+        ("/api/captures/sample/health?batch=1", "no batch entry 1"),
+        ("/api/captures/sample/sites/0/health?batch=1", "no batch entry 1"),
         (f"{HEAD}/tile?rows=5:5", "rows"),
         (f"{HEAD}/tile?rows=0:24", "23"),
         (f"{HEAD}/tile?rows=9:2", "rows"),

@@ -78,6 +78,29 @@ def test_the_grid_is_the_health_of_the_library(open_tab: Open, sample: Capture) 
             )
 
 
+def test_an_entry_of_a_batch_shows_its_own_health(open_tab: Open) -> None:
+    page = open_tab("#/explore/batch")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    head = page.locator(".pane.main")
+    head.locator(".chip.healthy").wait_for()
+    page.get_by_label("Entry").select_option("1")
+    head.locator(".chip.saturated").wait_for()
+    page.wait_for_load_state("networkidle")
+    assert any(url.endswith("/api/captures/batch/kinds?batch=1") for url in asked)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_ring_of_a_chosen_head_leaves_its_number_free(open_tab: Open, width: int) -> None:
+    page = open_tab("#/explore/sample?head=0.2", width=width)
+    grid = page.get_by_role("grid")
+    chosen = grid.locator("button[aria-pressed=true]")
+    chosen.wait_for()
+    ring = 4  # pixels around the head
+    number = grid.get_by_role("columnheader", name="2", exact=True).bounding_box()
+    assert number["y"] + number["height"] <= chosen.bounding_box()["y"] - ring
+
+
 def test_worst_first(open_tab: Open, sample: Capture) -> None:
     page = open_tab("#/explore/sample")
     page.get_by_role("button", name="Worst first").click()
@@ -357,6 +380,21 @@ def test_a_picture_is_saved(open_tab: Open, tmp_path: Path, format_: str) -> Non
     assert path.read_bytes().startswith({"PNG": b"\x89PNG", "SVG": b"<svg"}[format_])
 
 
+def test_a_saved_picture_has_the_models_numbers_and_the_screens_brightness(
+    open_tab: Open, tmp_path: Path
+) -> None:
+    page = open_tab("#/explore/batch?head=1.2&gain=4", accept_downloads=True)
+    map_of(page, "layer 17, head 2").wait_for()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save SVG").click()
+    assert saved.value.suggested_filename == "limelight-batch-17-2.svg"
+    assert saved.value.url.endswith("&high=0.25")
+    path = tmp_path / "picture.svg"
+    saved.value.save_as(path)
+    assert ">0.25<" in path.read_text()  # the lit end of the legend
+    assert "layer 17, head 2" in path.read_text()
+
+
 def test_a_report_is_saved(open_tab: Open, tmp_path: Path) -> None:
     page = open_tab("#/explore/sample", accept_downloads=True)
     with page.expect_download() as saved:
@@ -424,7 +462,7 @@ def test_the_shelf_opens_what_comes_along_at_a_head_worth_seeing(open_tab: Open)
     for link in links:
         name = link.removeprefix("#/explore/").partition("?")[0]
         if "?" not in link:
-            assert name in ("sample", "long", "deeper%3Avision")
+            assert name in ("sample", "batch", "long", "deeper%3Avision")
             continue
         seen.add(name)
         site, head = map(int, re.search(r"head=(\d+)\.(\d+)", link).groups())  # type: ignore[union-attr]

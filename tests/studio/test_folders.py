@@ -54,7 +54,8 @@ def test_only_the_endings_asked_for_are_found(tmp_path: Path) -> None:
     samples.fill(tmp_path)
     folders = Folders.of((tmp_path,))
     assert set(folders.find(".safetensors")) == {
-        "sample.safetensors", "long.safetensors", "deeper:vision.safetensors", "broken.safetensors",
+        "sample.safetensors", "batch.safetensors", "long.safetensors", "deeper:vision.safetensors",
+        "broken.safetensors",
     }  # fmt: skip
     assert set(folders.find(".jsonl")) == {"run.jsonl", "not-a-run.jsonl"}
 

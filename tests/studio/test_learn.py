@@ -320,3 +320,22 @@ def test_the_toy_follows_part_1(page: Any) -> None:
     click_cell(part, 2, 0, 4)
     check_cell(part, done.cell(2, 0))
     assert fields(grid(stage(step, "X"), "input"))[0] == 0.9
+
+
+@pytest.mark.parametrize("width", [1280, 900, 390, 360])
+@pytest.mark.parametrize(
+    "sentence", ["The curious cat watched", "The curious cat watched the birds"]
+)
+def test_the_tables_fit_their_box(open_tab: Any, width: int, sentence: str) -> None:
+    page = open_tab("#/learn/step", width=width, height=844)
+    part = page.locator("#step")
+    part.get_by_label("Sentence").fill(sentence)
+    for name in STAGES:
+        stage(part, name)
+        over = part.locator(".tables").evaluate(
+            """box => { const { left, right } = box.getBoundingClientRect();
+            return [...box.querySelectorAll("td, th")].filter(cell => cell.offsetParent)
+              .map(cell => cell.getBoundingClientRect())
+              .filter(cell => cell.left < left || cell.right > right).length }"""
+        )
+        assert over == 0, name

@@ -27,7 +27,7 @@ OPERATIONS = [
     for method, operation in item.items()
 ]
 EXAMPLES = 60
-IDS = ["sample", "long", "deeper:vision", "run", "broken", "none", "smollm2", ".."]
+IDS = ["sample", "batch", "long", "deeper:vision", "run", "broken", "none", "smollm2", ".."]
 STRANGE = st.one_of(
     st.sampled_from(
         [

@@ -33,8 +33,17 @@ class _Tidy:
     def flush(self) -> None:
         self._stream.flush()
 
+    @property
+    def encoding(self) -> str:
+        """What rich goes by when it draws rules: plain dashes where there is no Unicode."""
+        return _encoding(self._stream)
+
     def isatty(self) -> bool:
         return False
+
+
+def _encoding(stream: TextIO) -> str:
+    return getattr(stream, "encoding", None) or "utf-8"
 
 
 def console() -> Console:
@@ -94,18 +103,26 @@ def column(values: Iterable[float]) -> list[str]:
 
 def print_json(data: Any) -> None:
     """Strict JSON on stdout: what is not a finite number becomes null."""
-    typer.echo(_written(plain(data), ""))
+    data = plain(data)
+    text = _written(data, "")
+    try:
+        text.encode(_encoding(sys.stdout))
+    except UnicodeEncodeError:  # no replacing in what a machine reads: JSON has escapes
+        text = _written(data, "", escaped=True)
+    typer.echo(text)
 
 
-def _written(data: Any, margin: str) -> str:
+def _written(data: Any, margin: str, escaped: bool = False) -> str:
     """Indented, but a list of plain numbers stays on one line."""
     inner = margin + "  "
     if isinstance(data, dict) and data:
-        items = (f"{inner}{json.dumps(key)}: {_written(item, inner)}" for key, item in data.items())
+        items = (f"{inner}{json.dumps(key)}: {_written(item, inner, escaped)}"
+                 for key, item in data.items())  # fmt: skip
         return "{\n" + ",\n".join(items) + f"\n{margin}}}"
     if isinstance(data, list) and any(isinstance(item, (dict, list)) for item in data):
-        return "[\n" + ",\n".join(inner + _written(item, inner) for item in data) + f"\n{margin}]"
-    return json.dumps(data, ensure_ascii=False, allow_nan=False)
+        lines = (inner + _written(item, inner, escaped) for item in data)
+        return "[\n" + ",\n".join(lines) + f"\n{margin}]"
+    return json.dumps(data, ensure_ascii=escaped, allow_nan=False)
 
 
 def plain(data: Any) -> Any:

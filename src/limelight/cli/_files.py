@@ -29,7 +29,13 @@ def read(path: Path) -> dict[str, Any]:
         raise FileError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError:
         raise FileError(f"{path} is not UTF-8 text") from None
-    found = _from_json(text, path) if kind == ".json" else _from_csv(text, path)
+    try:
+        found = _from_json(text, path) if kind == ".json" else _from_csv(text, path)
+    except RecursionError:
+        raise FileError(
+            f"{path} is nested too deeply: query, keys and values are lists of numbers, or lists "
+            f"of such lists"
+        ) from None
     missing = [name for name in ("query", "keys", "values") if name not in found]
     if missing:
         raise FileError(f"{path} has no {' and no '.join(missing)}: it needs query, keys, values")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import errno
 import importlib
 import os
 import sys
@@ -14,6 +16,10 @@ from typer.core import TyperCommand, TyperGroup
 from limelight.errors import LimelightError
 
 FAILED, STOPPED = 2, 130
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+SIGNS = {"…": "...", "√": "sqrt "} | dict(
+    zip("−·×÷─■░▒▓█▉▊▋▌▍▎▏▁▂▃▄▅▆▇", "-*x/-#:+%####....1234567", strict=True)
+)
 
 
 @dataclass(frozen=True)
@@ -24,11 +30,29 @@ class Command:
     panel: str
 
 
+def without_types(params: list[Any]) -> list[Any]:
+    """A flag takes no value: typer would write <bool> beside it, as if it took one."""
+    for param in params:
+        if getattr(param, "is_flag", False) and param.metavar is None:
+            param.metavar = ""
+    return params
+
+
+class PlainCommand(TyperCommand):
+    """A command whose flags read as flags in --help."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return without_types(super().get_params(ctx))
+
+
 class LazyGroup(TyperGroup):
     """Reads its commands from `table`: name to summary and help panel."""
 
     table: ClassVar[dict[str, Command]] = {}
     _listing = False
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return without_types(super().get_params(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.table)
@@ -66,6 +90,9 @@ class LazyGroup(TyperGroup):
         others = (prog_name, complete_var, False, windows_expand_args)
         if not standalone_mode:
             return super().main(args, *others, **extra)
+        if sys.stdout is None:
+            fail("standard output is closed: there is nowhere to write to")
+        lenient(sys.stdout)
         try:
             result = super().main(args, *others, **extra)
             sys.stdout.flush()
@@ -74,8 +101,13 @@ class LazyGroup(TyperGroup):
         except (KeyboardInterrupt, typer.Abort):
             fail("stopped", STOPPED)
         except BrokenPipeError:  # `limelight … | head`: the reader has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            discard()
             sys.exit(0)
+        except OSError as error:
+            if error.errno not in UNWRITABLE or error.filename is not None:
+                raise
+            discard()
+            fail(f"cannot write: {(error.strerror or str(error)).lower()}")
         except Exception as error:
             if not hasattr(error, "format_message"):  # typer's own usage errors have it
                 raise
@@ -91,11 +123,30 @@ def load(name: str) -> Any:
             add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown",
             context_settings={"help_option_names": ["-h", "--help"]},
         )  # fmt: skip
-        single.command(name)(target)
+        single.command(name, cls=PlainCommand)(target)
         target = single
     command: Any = typer.main.get_command(target)
     command.name = name
     return command
+
+
+def lenient(stream: Any) -> None:
+    """Have a stream write what its encoding lacks as near as it can, rather than fail."""
+    if getattr(stream, "errors", "") in ("strict", "surrogateescape"):
+        codecs.register_error("limelight", _nearest)
+        stream.reconfigure(errors="limelight")
+
+
+def _nearest(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(SIGNS.get(sign, "?") for sign in missing), error.end
+
+
+def discard() -> None:
+    """Drop what is still to be written, so that Python does not fail on it once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def usage(error: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -41,7 +42,7 @@ def writable(path: Path, endings: tuple[str, ...], force: bool) -> None:
 
 
 def unoccupied(path: Path, force: bool) -> None:
-    if path.exists() and not force:
+    if os.path.exists(path) and not force:  # a name that no file can have exists nowhere
         raise ArgumentError(f"{path} is there already: give --force to replace it")
 
 

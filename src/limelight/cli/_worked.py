@@ -66,9 +66,13 @@ class Worked:
 
     def scale(self) -> None:
         call = self.found.call
-        self.out.print(f"[bold]2  Scale[/]: {scaling(call.scale, call.head_size)}")
+        how = scaling(call.scale, call.head_size)
         names = ["raw", "scaled"]
-        if call.softcap is not None:
+        if call.softcap is None:
+            same = ", so the scores stay as they are" if call.scale == 1.0 else ""
+            self.out.print(f"[bold]2  Scale[/]: {how}{same}")
+        else:
+            self.out.print(f"[bold]2  Scale[/]: {how}")
             cap = given(call.softcap)
             self.out.print(f"   and cap: {cap} · tanh(scaled / {cap})")
             names.append("capped")
@@ -83,8 +87,9 @@ class Worked:
             shift = np.where(self.seen, self.step["logits"] - largest, 0.0)
             power = np.where(self.seen, np.exp(shift), 0.0)
         weights = self.step["weights"]
+        which = "score" if self.found.call.softcap is None else "capped score"
         self.out.print(
-            "[bold]3  Normalise[/]: softmax, e to the power of each score over the sum of all"
+            f"[bold]3  Normalise[/]: softmax, e to the power of each {which} over the sum of all"
         )
         view = table("", "score − largest", "e to that", "÷ sum", "")
         columns = (column(numbers) for numbers in (shift, power, weights))
@@ -174,8 +179,10 @@ def fit(parts: Any, joint: str, room: int) -> str:
 
 
 def scaling(scale: float, size: int) -> str:
+    if scale == size == 1:
+        return "√d_k = √1 = 1"
     if scale == 1.0:
-        return "left out, so the scores stay as they are"
+        return "left out"
     if scale == 1.0 / math.sqrt(size):
         return f"divide by √d_k = √{size} = {number(math.sqrt(size))}"
     return f"multiply by {given(scale)}"

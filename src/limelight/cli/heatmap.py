@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +22,7 @@ from limelight.cli._looking import (
     writable,
 )
 from limelight.errors import ArgumentError
+from limelight.numbers import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 AS = ("map", "lines", "patches", "grid")
 LARGEST = 512  # bins a side, unless told
 SHADES = " ░▒▓█"
+MARGIN = 2  # characters left of a map in the terminal
 
 
 def heatmap(
@@ -88,11 +92,15 @@ def heatmap(
     site = None if layer is None else chosen(held, layer)
     if site is not None and head is not None and -site.heads <= head < 0:
         head += site.heads
+    batch = _entry(batch, held if site is None else (site,))
     asked = Asked(kind, layer, head, batch, region(rows, "--rows"), region(columns, "--columns"))
     asked.check(output, scale, figure)
     if output is not None:
         writable(output, (".png", ".svg"), force)
-    seen = _look(site, asked, pool, size) if site is not None and kind in ("map", "lines") else None
+    room = _room(console()) if output is None and not json else None
+    seen = None
+    if site is not None and kind in ("map", "lines"):
+        seen = _look(site, asked, pool, size, room)
     title = _title(held, site, head) if title is None else title
     look: dict[str, Any] = {"title": title, "theme": theme}
     if output is not None:
@@ -132,11 +140,24 @@ class Asked:
             raise ArgumentError(f"--as {self.kind} draws one head: give --head")
         if self.kind in ("patches", "grid") and (self.rows or self.columns):
             raise ArgumentError(f"--as {self.kind} shows all: leave out --rows and --columns")
+        if self.kind == "grid" and self.batch:
+            raise ArgumentError("--as grid shows all entries of the batch together: leave out "
+                                "--batch, or give --layer")  # fmt: skip
         if self.kind in ("lines", "patches") and output is None:
             raise ArgumentError(f"--as {self.kind} draws to a file: give --output")
         if scale not in SCALES:
             raise ArgumentError(f"--scale {scale}: choose {' or '.join(SCALES)}")
         check_figure(figure)
+
+
+def _entry(batch: int, sites: Iterable[Site]) -> int:
+    """The number of a batch's entry, checked; a negative one counts from the end."""
+    entries = max((site.batch for site in sites), default=1)
+    if not -entries <= batch < entries:
+        raise ArgumentError(
+            f"batch={batch}: the capture has {counted(entries, 'entry')}, numbered from 0"
+        )
+    return batch % entries
 
 
 def _title(held: Capture, site: Site | None, head: int | None) -> str:
@@ -148,8 +169,8 @@ def _title(held: Capture, site: Site | None, head: int | None) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _look(site: Site, asked: Asked, pool: str, size: int | None) -> Heatmap:
-    """The map of one head [P, Q], or of all heads [Hq, P, Q]."""
+def _look(site: Site, asked: Asked, pool: str, size: int | None, room: int | None) -> Heatmap:
+    """The map of one head [P, Q], or of all heads [Hq, P, Q]; at most `room` bins a side."""
     from dataclasses import replace
 
     from limelight import regions
@@ -158,6 +179,7 @@ def _look(site: Site, asked: Asked, pool: str, size: int | None) -> Heatmap:
     spans = (regions.span(asked.rows, site.queries, "--rows", "queries"),
              regions.span(asked.columns, site.keys, "--columns", "keys"))  # fmt: skip
     shape = [size if size is not None else min(LARGEST, stop - start) for start, stop in spans]
+    shape = [min(room or side, side) for side in regions.picture(shape)]
     one = asked.head is not None
     call = regions.one_head(site.call, asked.head or 0, asked.batch) if one else site.call
     with progress("pooling the weights") as told:
@@ -230,17 +252,32 @@ def _print(out: Console, seen: Heatmap, title: str, scale: str) -> None:
 
     (r0, r1), (c0, c1) = seen.rows, seen.columns
     out.print(title, style="bold", markup=False)
-    out.print(f"queries {r0:,}:{r1:,} down, keys {c0:,}:{c1:,} across")
+    out.print(f"queries {r0:,}:{r1:,} down, keys {c0:,}:{c1:,} across{_pooled(seen)}")
     maps = seen.values if seen.values.ndim == 3 else seen.values[None]
     fit = Scale.of(seen.values, scale)
     for head, values in enumerate(maps):
         if len(maps) > 1:
             out.print(f"head {head}", style="dim")
-        small = _shrink(values, min(64, max(8, (out.width - 4) // 2)))
-        _shades(out, fit.share(small)) if out.color_system is None else _colours(out, fit, small)
-    largest = f"the largest weight is {np.nanmax(seen.values):.4g}"
+        _shades(out, fit.share(values)) if out.color_system is None else _colours(out, fit, values)
+    what = "weight" if seen.pool == "max" or not _pooled(seen) else "mean of a bin"
+    largest = f"the largest {what} is {np.nanmax(seen.values):.4g}"
     nothing = "the mask allows nothing here"
     out.print(f"[dim]{nothing if seen.empty.all() else largest}; -o map.png draws it in full[/]")
+
+
+def _room(out: Console) -> int:
+    """Bins across a terminal: one a character, or two characters each where there is no colour."""
+    return max(8, (out.width - MARGIN) // (1 if out.color_system else 2))
+
+
+def _pooled(seen: Heatmap) -> str:
+    """What a bin of several cells is."""
+    spans = zip((seen.rows, seen.columns), seen.shape, strict=True)
+    height, width = (math.ceil((stop - start) / bins) for (start, stop), bins in spans)
+    if height == width == 1:
+        return ""
+    bins = f"{seen.shape[0]} × {seen.shape[1]} bins"
+    return f"\n{bins}, each the {seen.pool} of up to {height} × {width} cells"
 
 
 def _shades(out: Console, shares: Any) -> None:
@@ -263,16 +300,3 @@ def _colours(out: Console, fit: Any, values: Any) -> None:
             below = css(colours[top + 1, column]) if top + 1 < len(colours) else "default"
             line.append("▀", style=f"{css(colours[top, column])} on {below}")
         out.print(line)
-
-
-def _shrink(values: Any, most: int) -> Any:
-    """A map no larger than the terminal: the largest of each few bins."""
-    import numpy as np
-
-    from limelight.regions import edges
-
-    table = np.where(np.isnan(values), -np.inf, values)
-    for axis in (0, 1):
-        n = table.shape[axis]
-        table = np.maximum.reduceat(table, edges(0, n, min(n, most))[:-1], axis=axis)
-    return np.where(np.isneginf(table), np.nan, table)

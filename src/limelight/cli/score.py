@@ -9,6 +9,7 @@ import typer
 
 from limelight.cli._edge import JsonOption, console, matrix, number, print_json
 from limelight.errors import ArgumentError
+from limelight.numbers import counted
 
 WORKED = {"query": "2,1", "keys": "2,1;1,0;0,-1", "values": "10,0;0,8;1,1"}
 
@@ -65,6 +66,8 @@ def score(
         raise ArgumentError("--no-scale and --scale say different things: give one of them")
     if digits is not None and not by_hand:
         raise ArgumentError("--digits is what --by-hand rounds to: give --by-hand too")
+    if given.get("tokens") is not None:
+        _check_tokens(given)
     found = trace(
         given["query"],
         given["keys"],
@@ -89,6 +92,21 @@ def score(
         worked.show()
         if paper is not None:
             worked.beside(paper)
+
+
+def _check_tokens(given: dict[str, Any]) -> None:
+    """One name a key; the queries take the last of them, as they stand at the end of the text."""
+    names, keys, queries = (len(given[name]) for name in ("tokens", "keys", "query"))
+    if names != keys:
+        raise ArgumentError(
+            f"{counted(names, 'token')} for {counted(keys, 'key')}: give one name for each key, "
+            f"separated by commas"
+        )
+    if queries > keys:
+        raise ArgumentError(
+            f"{counted(names, 'token')} for {counted(queries, 'query')}: the queries have the "
+            f"names of the last keys, and there are fewer keys than queries: leave the tokens out"
+        )
 
 
 def _typed(text: str | None, name: str, otherwise: float | None) -> float | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group
+from rich.console import Console, ConsoleOptions, Group
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from limelight.cli._edge import JsonOption, console, print_json, table
@@ -17,6 +20,8 @@ from limelight.numbers import counted
 from limelight.torch.monitor.journal import Run
 
 BARS = "▁▂▃▄▅▆▇█"
+MOST_BARS, LEAST_BARS = 16, 8  # of a site's past
+HEADS_A_LINE = 16, 8  # where the terminal is narrow, and narrower
 KINDS = (".png", ".svg", ".pdf")  # of files to draw to
 PANELS = (
     ("max_logit", max, "largest logit"),
@@ -73,7 +78,7 @@ def view(run: Run) -> Group:
     if not run.records:
         return Group(Text(f"{run.path.name}: waiting for the first record"))
     record = run.records[-1]
-    return Group(_headline(run, record), *_alarms(run, record), _layers(run, record))
+    return Group(_headline(run, record), *_alarms(run, record), _Layers(run, record))
 
 
 def _headline(run: Run, record: dict[str, Any]) -> Text:
@@ -84,11 +89,25 @@ def _headline(run: Run, record: dict[str, Any]) -> Text:
     text.append("".join(f"  {part}" for part in (*numbers, *ranks)), style="not bold")
     if run.end is None:
         age = max(0.0, time.time() - record["time"])
-        text.append(f"  {age:.0f} s ago", style="not bold dim")
+        text.append(f"  {_age(age)} ago", style="not bold dim")
     else:
         style = "green" if run.end["reason"] == "closed" else "red"
         text.append(f"  ended: {run.end['reason']}", style=f"not bold {style}")
     return text
+
+
+def _age(seconds: float) -> str:
+    """A time as people say it, in its two largest units.
+
+    >>> _age(7), _age(150), _age(11_700), _age(31_578_117)
+    ('7 s', '2 min', '3 h 15 min', '365 days 11 h')
+    """
+    minutes, hours, days = (int(seconds) // unit for unit in (60, 3600, 86400))
+    if days:
+        return f"{counted(days, 'day')} {hours % 24} h"
+    if hours:
+        return f"{hours} h {minutes % 60} min"
+    return f"{minutes} min" if minutes else f"{int(seconds)} s"
 
 
 def _alarms(run: Run, record: dict[str, Any], most: int = 8) -> list[Text]:
@@ -114,30 +133,92 @@ def _alarm(alarm: dict[str, Any], record: dict[str, Any]) -> str:
     return f"⚠ {alarm['alarm']}: {where}, head {alarm['head']}: {told}"
 
 
-def _layers(run: Run, record: dict[str, Any]) -> Any:
-    shown = table("layer", "site", "spread a head", "max logit", "entropy", "spread", "saturated",
-                  "max logit so far")  # fmt: skip
+class _Layers:
+    """One line a layer, in the width there is."""
+
+    def __init__(self, run: Run, record: dict[str, Any]) -> None:
+        self.run, self.record = run, record
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        def width(view: Table) -> int:
+            return console.measure(view, options=options.update(width=10_000)).maximum
+
+        names = [site["name"] for site in self.record["sites"]]
+        wide = _layers(self.run, self.record, names, MOST_BARS)
+        if width(wide) <= options.max_width:
+            yield wide
+            return
+        for heads in HEADS_A_LINE:
+            bare = _layers(self.run, self.record, [""] * len(names), 0, heads)
+            room = options.max_width - width(bare) + len("site") + len("so far")
+            short = _shortened(names, room - LEAST_BARS)
+            bars = min(MOST_BARS, room - max(map(len, [*short, "site"])))
+            if bars >= LEAST_BARS:
+                break
+        yield _layers(self.run, self.record, short, max(1, bars), heads)
+
+
+def _shortened(names: list[str], room: int) -> list[str]:
+    """Names of sites, without what all of them begin with, and then end with, to fit into `room`.
+
+    >>> _shortened(["blocks.0.attention", "blocks.1.attention"], 12)
+    ['…0.attention', '…1.attention']
+    """
+    parts = [name.split(".") for name in names]
+    start = _shared(parts)
+    ends = [part[start:] for part in parts]
+    stop = _shared([end[::-1] for end in ends])
+    before, after = "…" if start else "", "…" if stop else ""
+    tails = [before + ".".join(end) for end in ends]
+    middles = [before + ".".join(end[: len(end) - stop]) + after for end in ends]
+    fits = (form for form in (names, tails) if max(map(len, form)) <= room)
+    return next(fits, middles)
+
+
+def _shared(lists: list[list[str]]) -> int:
+    """How many items all lists begin with, leaving each at least one."""
+    alike = [len(set(items)) == 1 for items in zip(*lists, strict=False)]
+    return min(len(list(takewhile(bool, alike))), len(alike) - 1)
+
+
+def _layers(
+    run: Run, record: dict[str, Any], names: list[str], bars: int, heads: int | None = None
+) -> Table:
+    """The table with these names and so many bars; with `heads` a line, all of it set closer."""
+    headings = ("layer", "site", "spread a head", "max logit", "entropy", "spread", "saturated",
+                "max logit so far")  # fmt: skip
+    if heads:
+        headings = ("layer", "site", "spread\na head", "max\nlogit", "entropy", "spread",
+                    "saturated", "max\nlogit\nso far")  # fmt: skip
+    shown = table(*headings)
+    if heads:
+        shown.padding = (0, 0, 0, 1)
+    for column in shown.columns:
+        column.no_wrap = True
     for column in shown.columns[3:7]:
         column.justify = "right"
     on = {(site, head) for _, site, head in run.active}
-    for site in record["sites"]:
+    for name, site in zip(names, record["sites"], strict=True):
         strip = Text()
         for head, spread in enumerate(site["spread"]):
+            if heads and head and head % heads == 0:
+                strip.append("\n")
             glyph = "·" if spread is None else BARS[min(7, int(8 * spread))]
             strip.append(glyph, style="red" if (site["name"], head) in on else "cyan")
         shown.add_row(
-            str(site["layer"]), site["name"], strip, _show(site["max_logit"], max, ".2f"),
+            str(site["layer"]), name, strip, _show(site["max_logit"], max, ".2f"),
             _show(site["entropy"], _mean, ".3f"), _show(site["spread"], _mean, ".3f"),
-            _show(site["saturated"], max, ".0%"), _trend(run, site["name"]),
+            _show(site["saturated"], max, ".0%"), _trend(run, site["name"], bars),
         )  # fmt: skip
     return shown
 
 
-def _trend(run: Run, name: str, most: int = 16) -> str:
-    """The site's largest logit over the last records as a row of bars."""
+def _trend(run: Run, name: str, most: int) -> str:
+    """The site's largest logit over the last records as a row of bars, the newest last."""
+    latest = run.records[-most:] if most else []
     past = [
         _worst(site["max_logit"], max)
-        for record in run.records[-most:] for site in record["sites"] if site["name"] == name
+        for record in latest for site in record["sites"] if site["name"] == name
     ]  # fmt: skip
     values = [x for x in past if x is not None]
     if not values:

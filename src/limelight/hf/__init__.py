@@ -44,7 +44,7 @@ def _check_installed() -> None:
         if version == "none" or _numbers(version) < _numbers(least):
             raise EngineError(
                 f"limelight.hf needs {package} {least} or later, and here is {version}: "
-                f"pip install 'limelight[models]'"
+                f"in limelight's checkout, pip install -e '.[models]'"
             )
 
 

@@ -25,7 +25,7 @@ from limelight.arrays import jsonable
 from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError
 from limelight.health import Summary
-from limelight.report.facts import FIGURES, facts
+from limelight.report.facts import FIGURES, facts, health_of
 from limelight.report.judge import Finding, worst_first
 
 FORMAT, VERSION = "limelight.bundle", 1
@@ -78,7 +78,7 @@ def bundle(
     steps = 2 * len(capture.sites)
     summaries = []
     for done, site in enumerate(capture.sites):
-        summaries.append(site.health().summary())
+        summaries.append(health_of(site, batch))
         say(done + 1, steps)
     maps = []
     for done, site in enumerate(capture.sites):

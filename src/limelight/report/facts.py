@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from limelight.capture import Capture, Site
-from limelight.health import Summary
+from limelight.health import Health, Summary
 from limelight.pictures.png import encode
 
 FIGURES = tuple(field.name for field in fields(Summary))
@@ -62,6 +62,25 @@ def site_facts(index: int, site: Site) -> dict[str, Any]:
         "bias": site.bias is not None,
         "mask": "everything" if site.mask is None else site.mask.expression,
     }  # fmt: skip
+
+
+def health_of(site: Site, batch: int) -> Summary:
+    """The health of one batch entry's heads; of the last one where the site has fewer entries."""
+    seen, entry = site.health(), max(0, min(batch, site.batch - 1))
+    own = (getattr(seen, field.name)[entry : entry + 1] for field in fields(seen))
+    return Health(*own).summary()
+
+
+def numbers(capture: Capture, index: int, head: int) -> tuple[str, str]:
+    """The layer and the head as the model counts them; the site's name where layers have several.
+
+    A head that was taken out of its site says which it was.
+    """
+    site, layers = capture.sites[index], {site.layer for site in capture.sites}
+    alone = all(site.heads <= 1 for site in capture.sites)
+    own = capture.source.get("head") if alone else None
+    named = str(site.layer) if len(layers) == len(capture.sites) else site.name
+    return named, str(head if own is None else own)
 
 
 def texts(capture: Capture, side: str) -> list[list[str]]:

@@ -20,6 +20,7 @@ from limelight.studio.work import Cancel
 
 ENDING = ".safetensors"
 HEADS_KEPT = 128
+ENTRIES_KEPT = 4  # of a batch, whose health and kinds are at hand
 _NUMBERS = itertools.count()
 Origin = Literal["shipped", "folder", "made"]
 Facts = TypeVar("Facts")
@@ -34,8 +35,8 @@ class Book:
         self.id = name
         self.origin = origin
         self.capture = capture
-        self.health: Cache[Any] = Cache(max(1, len(capture.sites)))
-        self.kinds: Cache[dict[tuple[int, int], list[str]]] = Cache(4)
+        self.health: Cache[Any] = Cache(ENTRIES_KEPT * max(1, len(capture.sites)))
+        self.kinds: Cache[dict[tuple[int, int], list[str]]] = Cache(ENTRIES_KEPT)
         self._heads: Cache[Site] = Cache(HEADS_KEPT)
         self._number = next(_NUMBERS)  # an id() may come again, and then with another's tiles
         self._pyramids = pyramids

@@ -24,7 +24,7 @@ export interface CaptureInfo extends BaseInfo {
   readonly sites: readonly SiteInfo[];
 }
 
-/** GET /api/captures/{id}/sites/{site}/health */
+/** GET /api/captures/{id}/sites/{site}/health?batch=0 */
 export interface SiteHealth {
   readonly site: number;
   readonly figures: Readonly<Record<Figure, readonly Real[]>>;
@@ -56,7 +56,7 @@ export interface LinesData {
   readonly weights: readonly Real[];
 }
 
-/** GET /api/captures/{id}/kinds : "site.head" → the kinds it is known to be. */
+/** GET /api/captures/{id}/kinds?batch=0 : "site.head" → the kinds it is known to be. */
 export type Kinds = Readonly<Record<string, readonly string[]>>;
 
 export interface About {
@@ -74,11 +74,11 @@ export const getCaptures = (signal?: AbortSignal): Promise<CaptureSummary[]> => 
 export const getCapture = (id: string, signal?: AbortSignal): Promise<CaptureInfo> =>
   get(`/api/captures/${part(id)}`, signal);
 
-export const getSiteHealth = (id: string, site: number, signal?: AbortSignal): Promise<SiteHealth> =>
-  get(`/api/captures/${part(id)}/sites/${site}/health`, signal);
+export const getSiteHealth = (id: string, site: number, batch: number, signal?: AbortSignal): Promise<SiteHealth> =>
+  get(`/api/captures/${part(id)}/sites/${site}/health?batch=${batch}`, signal);
 
-export const getKinds = (id: string, signal?: AbortSignal): Promise<Kinds> =>
-  get(`/api/captures/${part(id)}/kinds`, signal);
+export const getKinds = (id: string, batch: number, signal?: AbortSignal): Promise<Kinds> =>
+  get(`/api/captures/${part(id)}/kinds?batch=${batch}`, signal);
 
 export const getStrip = (
   id: string, site: number, head: number, batch: number, side: "row" | "column", index: number, signal?: AbortSignal,

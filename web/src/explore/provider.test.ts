@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { CaptureInfo, SiteHealth, SiteInfo } from "./api";
-import { clean, figureOf, scaleOf, siteLabels, tokensOf, worstFirst } from "./provider";
+import { clean, figureOf, fileOf, placeOf, scaleOf, serverProvider, siteLabels, tokensOf, worstFirst } from "./provider";
 
 const health = (site: number, saturated: (number | null)[], max_prob: number[]): SiteHealth => ({
   site,
@@ -46,6 +46,21 @@ describe("names", () => {
   it("names sites where a layer has several", () => {
     expect(siteLabels(info([site({}), site({ name: "b" })]))).toEqual(["a", "b"]);
     expect(siteLabels(info([site({}), site({ layer: 4 })]))).toEqual(["0", "4"]);
+  });
+
+  it("counts layers and heads as the model does, in words and in files", () => {
+    const some = info([site({}), site({ layer: 17 })], { heads: 9 });
+    expect(placeOf(some, { site: 1, head: 5 })).toBe("layer 17, head 5");
+    expect(fileOf(some, { site: 1, head: 5 }, "svg")).toBe("limelight-x-17-5.svg");
+    const alone = info([site({ layer: 17 })], { id: "a:b c", source: { head: 7 } });
+    expect(fileOf(alone, { site: 0, head: 0 }, "png")).toBe("limelight-a-b-c-17-7.png");
+  });
+
+  it("asks for a picture as bright as the map", () => {
+    const path = serverProvider(info([site({})]), 2).picturePath!({ site: 0, head: 0 }, "svg", [0, 2], [1, 3], "max", 4);
+    expect(path).toBe(
+      "/api/captures/x/sites/0/heads/0/picture?format=svg&rows=0%3A2&columns=1%3A3&pool=max&batch=2&high=0.25",
+    );
   });
 
   it("lets no text turn the page round", () => {

@@ -34,7 +34,7 @@ export interface Provider {
   strip(at: HeadAt, side: "row" | "column", index: number, signal: AbortSignal): Promise<StripData | null>;
   lines(at: HeadAt, rows: Range, k: number, signal: AbortSignal): Promise<LinesData | null>;
   /** Addresses of files that the provider can make. */
-  picturePath?(at: HeadAt, format: "png" | "svg", rows: Range, columns: Range, pool: Pool): string;
+  picturePath?(at: HeadAt, format: "png" | "svg", rows: Range, columns: Range, pool: Pool, gain: number): string;
   readonly reportPath?: string;
 }
 
@@ -48,12 +48,12 @@ export function serverProvider(info: CaptureInfo, batch: number): Provider {
     async health(arrived, signal) {
       if (info.tokens > AT_ONCE) {
         // A long one takes seconds: layer by layer, as they come.
-        for (const site of info.sites) arrived(await getSiteHealth(id, site.index, signal));
+        for (const site of info.sites) arrived(await getSiteHealth(id, site.index, batch, signal));
         return;
       }
-      for (const row of rowsOf(await getHealth(id, signal))) arrived(row);
+      for (const row of rowsOf(await getHealth(id, batch, signal))) arrived(row);
     },
-    kinds: (signal) => getKinds(id, signal),
+    kinds: (signal) => getKinds(id, batch, signal),
     source: once(({ site, head }, pool) => {
       const { queries, keys } = siteOf(info, site);
       return aligned(serverSource({ capture: id, site, head, batch, rows: queries, columns: keys, pool }));
@@ -61,9 +61,9 @@ export function serverProvider(info: CaptureInfo, batch: number): Provider {
     cell: ({ site, head }, row, column, signal) => getCell(id, site, head, row, column, batch, signal),
     strip: ({ site, head }, side, index, signal) => getStrip(id, site, head, batch, side, index, signal),
     lines: ({ site, head }, rows, k, signal) => getLines(id, site, head, batch, rows, k, signal),
-    picturePath({ site, head }, format, rows, columns, pool) {
+    picturePath({ site, head }, format, rows, columns, pool, gain) {
       const query = new URLSearchParams({
-        format, rows: rows.join(":"), columns: columns.join(":"), pool, batch: String(batch),
+        format, rows: rows.join(":"), columns: columns.join(":"), pool, batch: String(batch), high: String(1 / gain),
       });
       return `/api/captures/${encodeURIComponent(id)}/sites/${site}/heads/${head}/picture?${query}`;
     },
@@ -137,8 +137,20 @@ export function siteLabels(info: CaptureInfo): string[] {
 }
 
 /** Where a head is in its model. One that was taken out of its site says which it was. */
-export const placeOf = (info: CaptureInfo, { site, head }: HeadAt): string =>
-  `layer ${siteLabels(info)[site] ?? site}, head ${info.heads === 1 ? (info.source["head"] ?? head) : head}`;
+export const placeOf = (info: CaptureInfo, at: HeadAt): string => {
+  const [layer, head] = numbersOf(info, at);
+  return `layer ${layer}, head ${head}`;
+};
+
+/** What a file of a head's map is called. */
+export const fileOf = (info: CaptureInfo, at: HeadAt, format: string): string =>
+  `limelight-${[info.id, ...numbersOf(info, at)].join("-")}.${format}`.replace(/[^\w.-]+/g, "-");
+
+/** The layer and the head as the model counts them. */
+function numbersOf(info: CaptureInfo, { site, head }: HeadAt): [string, string] {
+  const own = info.heads === 1 ? (info.source["head"] ?? head) : head;
+  return [siteLabels(info)[site] ?? String(site), String(own)];
+}
 
 // --- figures ---------------------------------------------------------------------------------------
 

@@ -104,7 +104,7 @@ export interface CellData {
 // application/octet-stream: height × width little-endian float32, NaN where no cell is allowed.
 // See $lib/source.ts.
 
-// --- GET /api/captures/{id}/health : HealthTable ---------------------------------------------------
+// --- GET /api/captures/{id}/health?batch=0 : HealthTable -------------------------------------------
 
 export type Figure =
   | "max_logit" | "max_prob" | "gradient" | "entropy" | "spread" | "effective_keys" | "peaked" | "saturated";
@@ -252,8 +252,8 @@ export const getCaptures = (signal?: AbortSignal): Promise<CaptureSummary[]> =>
 export const getCapture = (id: string, signal?: AbortSignal): Promise<CaptureInfo> =>
   get(`/api/captures/${part(id)}`, signal);
 
-export const getHealth = (id: string, signal?: AbortSignal): Promise<HealthTable> =>
-  get(`/api/captures/${part(id)}/health`, signal);
+export const getHealth = (id: string, batch: number, signal?: AbortSignal): Promise<HealthTable> =>
+  get(`/api/captures/${part(id)}/health?batch=${batch}`, signal);
 
 export const getHeadRows = (
   id: string, site: number, head: number, batch = 0, signal?: AbortSignal,

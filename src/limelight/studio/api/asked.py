@@ -21,6 +21,10 @@ class OfCapture(Asked, frozen=True):
     id: Name
 
 
+class OfEntry(OfCapture, frozen=True):
+    batch: Index = 0
+
+
 class OfSite(OfCapture, frozen=True):
     site: Index
 

@@ -8,10 +8,10 @@ import msgspec
 
 from limelight.arrays import jsonable
 from limelight.pictures.png import encode
-from limelight.report.facts import FIGURES, facts
+from limelight.report.facts import FIGURES, facts, health_of
 from limelight.report.facts import summary as brief
 from limelight.studio.answers import NotFound
-from limelight.studio.api.asked import Index, OfCapture, OfSite
+from limelight.studio.api.asked import Index, OfCapture, OfEntry, OfSite
 from limelight.studio.endpoint import Binary, Endpoint, MediaTypes, Nothing
 from limelight.studio.measure import measure
 from limelight.studio.shelf import Book, Origin
@@ -78,7 +78,7 @@ class HealthTable(msgspec.Struct, kw_only=True):
     verdicts: list[list[str]]
 
 
-class OfPicture(OfCapture, frozen=True):
+class OfSiteEntry(OfSite, frozen=True):
     batch: Index = 0
 
 
@@ -91,12 +91,10 @@ def capture(studio: Studio, asked: OfCapture, _: Cancel) -> CaptureInfo:
     return msgspec.convert({**facts(book.capture), **_named(book)}, CaptureInfo)
 
 
-def health(studio: Studio, asked: OfCapture, cancel: Cancel) -> HealthTable:
+def health(studio: Studio, asked: OfEntry, cancel: Cancel) -> HealthTable:
     """Every site's figures, one site after the other."""
     book = studio.shelf.book(asked.id)
-    rows = []
-    for index in range(len(book.capture.sites)):
-        rows.append(_health(book, index, cancel))
+    rows = [_health(book, index, asked.batch, cancel) for index in range(len(book.capture.sites))]
     return HealthTable(
         layers=[site.layer for site in book.capture.sites],
         heads=max((site.heads for site in book.capture.sites), default=0),
@@ -105,13 +103,11 @@ def health(studio: Studio, asked: OfCapture, cancel: Cancel) -> HealthTable:
     )
 
 
-def site_health(studio: Studio, asked: OfSite, cancel: Cancel) -> SiteHealth:
-    book = studio.shelf.book(asked.id)
-    book.site(asked.site)
-    return _health(book, asked.site, cancel)
+def site_health(studio: Studio, asked: OfSiteEntry, cancel: Cancel) -> SiteHealth:
+    return _health(studio.shelf.book(asked.id), asked.site, asked.batch, cancel)
 
 
-def image(studio: Studio, asked: OfPicture, _: Cancel) -> Binary:
+def image(studio: Studio, asked: OfEntry, _: Cancel) -> Binary:
     """The picture a vision model saw, as PNG."""
     held = studio.shelf.book(asked.id).capture
     if held.image is None or not 0 <= asked.batch < len(held.image):
@@ -128,23 +124,28 @@ def _named(book: Book) -> dict[str, str]:
     return {"id": book.id, "origin": book.origin, "title": title}
 
 
-def _health(book: Book, index: int, cancel: Cancel) -> SiteHealth:
+def _health(book: Book, index: int, batch: int, cancel: Cancel) -> SiteHealth:
+    site = book.site(index)
+    there = max(1, *(site.batch for site in book.capture.sites))
+    if batch >= there:
+        raise NotFound(f"there is no batch entry {batch} in {book.id}: there are {there}")
+
     def summed() -> SiteHealth:
-        seen = measure(book.site(index), cancel).health().summary()
+        seen = health_of(measure(site, cancel), batch)
         figures = {name: jsonable(getattr(seen, name)) for name in FIGURES}
         return SiteHealth(site=index, figures=figures, verdicts=seen.verdict.tolist())
 
-    found: SiteHealth = book.health.get(index, summed)
+    found: SiteHealth = book.health.get((index, batch), summed)
     return found
 
 
 ENDPOINTS = (
     Endpoint("/api/captures", captures, Nothing, list[CaptureSummary], "The captures there are."),
     Endpoint("/api/captures/{id}", capture, OfCapture, CaptureInfo, "What is in one capture."),
-    Endpoint("/api/captures/{id}/health", health, OfCapture, HealthTable,
-             "Health figures of every head, layers down.", lane="heavy"),
-    Endpoint("/api/captures/{id}/sites/{site}/health", site_health, OfSite, SiteHealth,
-             "Health figures of one site's heads.", lane="heavy"),
-    Endpoint("/api/captures/{id}/image", image, OfPicture, MediaTypes("image/png"),
+    Endpoint("/api/captures/{id}/health", health, OfEntry, HealthTable,
+             "Health figures of every head of one batch entry, layers down.", lane="heavy"),
+    Endpoint("/api/captures/{id}/sites/{site}/health", site_health, OfSiteEntry, SiteHealth,
+             "Health figures of one site's heads, of one batch entry.", lane="heavy"),
+    Endpoint("/api/captures/{id}/image", image, OfEntry, MediaTypes("image/png"),
              "The picture a vision model saw."),
 )  # fmt: skip

@@ -12,6 +12,7 @@ import msgspec
 
 from limelight.pictures import heatmap as draw
 from limelight.report import report
+from limelight.report.facts import numbers
 from limelight.studio.api.asked import Index, OfCapture, OfHead, Part, Pixels, Pool, part
 from limelight.studio.endpoint import Binary, Endpoint, MediaTypes
 from limelight.studio.measure import measure
@@ -41,19 +42,21 @@ class OfReport(OfCapture, frozen=True, kw_only=True):
 
 
 def picture(studio: Studio, asked: OfPicture, cancel: Cancel) -> Binary:
-    site = studio.shelf.book(asked.id).head(asked.site, asked.head, asked.batch, cancel)
+    book = studio.shelf.book(asked.id)
+    site = book.head(asked.site, asked.head, asked.batch, cancel)
     rows = part(asked.rows, site.queries, "rows")
     columns = part(asked.columns, site.keys, "columns")
     shape = (min(asked.side, rows[1] - rows[0]), min(asked.side, columns[1] - columns[0]))
     cancel.check()
     seen = site.heatmap(shape, asked.pool, rows, columns)
+    layer, head = numbers(book.capture, asked.site, asked.head)
     drawn = draw(
         seen, tokens=site.labels("key"), query_tokens=site.labels("query"), theme=asked.theme,
-        high=asked.high, title=f"{asked.id}, layer {site.layer}, head {asked.head}",
+        high=asked.high, title=f"{asked.id}, layer {layer}, head {head}",
     )  # fmt: skip
     cancel.check()
     data = drawn.png() if asked.format == "png" else drawn.svg().encode()
-    name = f"{asked.id}-{asked.site}-{asked.head}.{asked.format}"
+    name = f"{asked.id}-{layer}-{head}.{asked.format}"
     return Binary(data, KINDS[asked.format], attachment(name))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from limelight.report.kinds import kinds
-from limelight.studio.api.asked import Index, OfCapture
+from limelight.studio.api.asked import OfEntry
 from limelight.studio.endpoint import Endpoint
 from limelight.studio.measure import measure
 from limelight.studio.work import Cancel
@@ -14,11 +14,7 @@ if TYPE_CHECKING:
     from limelight.studio.studio import Studio
 
 
-class OfKinds(OfCapture, frozen=True, kw_only=True):
-    batch: Index = 0
-
-
-def capture_kinds(studio: Studio, asked: OfKinds, cancel: Cancel) -> dict[str, list[str]]:
+def capture_kinds(studio: Studio, asked: OfEntry, cancel: Cancel) -> dict[str, list[str]]:
     """site.head to its kinds; heads of no known kind are left out."""
     book = studio.shelf.book(asked.id)
 
@@ -32,6 +28,6 @@ def capture_kinds(studio: Studio, asked: OfKinds, cancel: Cancel) -> dict[str, l
 
 
 ENDPOINTS = (
-    Endpoint("/api/captures/{id}/kinds", capture_kinds, OfKinds, dict[str, list[str]],
+    Endpoint("/api/captures/{id}/kinds", capture_kinds, OfEntry, dict[str, list[str]],
              "Heads of known kinds, by site and head.", lane="heavy"),
 )  # fmt: skip

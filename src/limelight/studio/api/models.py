@@ -167,7 +167,7 @@ def _absent() -> str | None:
     if not absent:
         return None
     return (f"running a model needs {' and '.join(absent)}, which this installation lacks: "
-            f"pip install 'limelight[models]'")  # fmt: skip
+            f"in limelight's checkout, pip install -e '.[models]'")  # fmt: skip
 
 
 def _name(title: str) -> str:
