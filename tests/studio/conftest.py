@@ -256,6 +256,7 @@ def open_tab(browser: Any, studio: Running) -> Iterator[Callable[..., Any]]:
         watcher.attach(context)
         page = context.new_page()
         page.goto(f"{studio.origin}/?token={studio.token}{path}")
+        page.locator("main > p.wait").first.wait_for(state="detached")  # the area is loaded
         return page
 
     yield opened
