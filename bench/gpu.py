@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,22 +52,33 @@ def timed(contenders: Contenders, rounds: int = 9, budget_ms: float = 8.0) -> di
         stop.record()
         torch.cuda.synchronize()
         repeats[name] = max(2, int(budget_ms / max(1e-3, start.elapsed_time(stop))))
-    times: dict[str, list[float]] = {name: [] for name in repeats}
-    order = list(repeats.items())
+
+    def one(name: str) -> float:
+        run, count = contenders[name], repeats[name]
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        run()
+        start.record()
+        for _ in range(count):
+            run()
+        stop.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(stop) / count
+
+    return medians(repeats, one, rounds)
+
+
+def medians(
+    names: Iterable[str], measure: Callable[[str], float], rounds: int = 9
+) -> dict[str, float]:
+    """Of what is measured of each in turn, in another order each round."""
+    series: dict[str, list[float]] = {name: [] for name in names}
+    order = list(series)
     shuffle = random.Random(0).shuffle
     for _ in range(rounds):
         shuffle(order)  # a slow one leaves a cooler card to the next
-        for name, count in order:
-            run = contenders[name]
-            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            run()
-            start.record()
-            for _ in range(count):
-                run()
-            stop.record()
-            torch.cuda.synchronize()
-            times[name].append(start.elapsed_time(stop) / count)
-    return {name: statistics.median(series) for name, series in times.items()}
+        for name in order:
+            series[name].append(measure(name))
+    return {name: statistics.median(taken) for name, taken in series.items()}
 
 
 def normal(*shape: int) -> torch.Tensor:
@@ -269,21 +280,19 @@ def small() -> Iterator[str]:
             "limelight, health": ours("hopper", call, True),
             "limelight.attention": lambda q=q, k=k, v=v: ll.attention(q, k, v, mask=ll.Causal()),
         }
-        series: dict[str, list[float]] = {name: [] for name in contenders}
-        order = list(contenders.items())
-        shuffle = random.Random(0).shuffle
-        for _ in range(9):
-            shuffle(order)
-            for name, run in order:
-                for _ in range(20):
-                    run()
-                torch.cuda.synchronize()
-                start = time.perf_counter()
-                for _ in range(100):
-                    run()
-                torch.cuda.synchronize()
-                series[name].append((time.perf_counter() - start) / 100 * 1e3)
-        times = {name: statistics.median(taken) for name, taken in series.items()}
+
+        def one(name: str, contenders: Contenders = contenders) -> float:
+            run = contenders[name]
+            for _ in range(20):
+                run()
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(100):
+                run()
+            torch.cuda.synchronize()
+            return (time.perf_counter() - start) / 100 * 1e3
+
+        times = medians(contenders, one)
         rows.append((f"1 × 8 × {n}, size 64, causal", 0.0, times))
     yield table("Small calls, launch included", rows, "µs", "torch")
 

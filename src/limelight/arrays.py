@@ -31,6 +31,11 @@ def _name(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def is_integer(value: Any) -> bool:
+    """A whole number, Python's or NumPy's; True and False are none."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
 def expand(array: Any, shape: tuple[int, ...]) -> Any:
     """Broadcast without a copy."""
     return array.expand(shape) if is_torch(array) else np.broadcast_to(array, shape)

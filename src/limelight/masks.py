@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from limelight import spans as sp
 from limelight.allowed import EMPTY, FULL, PARTIAL, Allowed
-from limelight.arrays import dtype_name, expand, is_torch
+from limelight.arrays import dtype_name, expand, is_integer, is_torch
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 
 __all__ = [
@@ -513,11 +513,6 @@ def _check_align(align: str) -> None:
             f"align={align!r}: the diagonal is aligned {ALIGNMENTS[0]!r} (the last "
             f"query on the last key) or {ALIGNMENTS[1]!r} (the first on the first)"
         )
-
-
-def is_integer(value: Any) -> bool:
-    """A whole number, Python's or NumPy's; True and False are none."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _integers(value: Any, name: str, least: int | None = 0) -> NDArray[np.int64]:

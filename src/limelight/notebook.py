@@ -115,9 +115,8 @@ def as_capture(what: Showable, head: int | None = None, batch: int = 0) -> Captu
     if isinstance(what, Capture):
         if head is not None:
             raise ArgumentError("head=… chooses a head of one site: show(capture[layer], head=…)")
-        entries = max((site.batch for site in what.sites), default=1)
-        if not 0 <= batch < entries:
-            raise ArgumentError(f"batch={batch}: the capture has {counted(entries, 'entry')}")
+        if not 0 <= batch < what.entries:
+            raise ArgumentError(f"batch={batch}: the capture has {counted(what.entries, 'entry')}")
         return what
     if isinstance(what, Trace):
         what = _site(what)

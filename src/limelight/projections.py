@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import dtype_name, is_torch, jsonable
+from limelight.arrays import dtype_name, is_integer, is_torch, jsonable
 from limelight.attention import Inspection, attention, inspect
 from limelight.call import as_float
 from limelight.cell import Cell
@@ -346,5 +346,5 @@ def _given(count: int | None) -> int:
 
 
 def _check_count(name: str, count: Any) -> None:
-    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
+    if not is_integer(count) or count < 1:
         raise ArgumentError(f"{name}={count!r}: give a whole number ≥ 1")

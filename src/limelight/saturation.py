@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight import reference
-from limelight.arrays import jsonable
+from limelight.arrays import is_integer, jsonable
 from limelight.call import as_float, prepare
 from limelight.errors import ArgumentError, ShapeError
 from limelight.health import Health
@@ -319,7 +319,7 @@ def _row(done: Steps, health: Health) -> Row:
 def _check(**numbers: Any) -> None:
     for name, value in numbers.items():
         least = 0 if name == "seed" else 1
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        if not is_integer(value) or value < least:
             raise ArgumentError(f"{name}={value!r}: give a whole number ≥ {least}")
         if name == "d_k" and value >= 1 << 63:
             raise ArgumentError(f"d_k={value:,} is too large: give a whole number below 2^63")

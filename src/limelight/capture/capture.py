@@ -44,6 +44,11 @@ class Capture:
     grid: Grid | None = None
     source: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def entries(self) -> int:
+        """How many entries the largest batch of a site has; 1 where there is no site."""
+        return max((site.batch for site in self.sites), default=1)
+
     def __getitem__(self, which: int | str) -> Site:
         if isinstance(which, str):
             found = [site for site in self.sites if site.name == which]

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from limelight.arrays import is_integer
 from limelight.call import Call, as_float, prepare
 from limelight.capture.intervals import Entry
 from limelight.cell import Cell, cell, index
 from limelight.engines import choose
 from limelight.errors import ArgumentError, ShapeError
 from limelight.health import Health
-from limelight.masks import Mask, is_integer
+from limelight.masks import Mask
 from limelight.numbers import counted
 from limelight.reference import State
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import codecs
-import errno
 import importlib
-import os
 import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,13 +10,10 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from limelight.cli._stdout import UNWRITABLE, discard, lenient
 from limelight.errors import LimelightError
 
 FAILED, STOPPED = 2, 130
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
-SIGNS = {"…": "...", "√": "sqrt "} | dict(
-    zip("−·×÷─■░▒▓█▉▊▋▌▍▎▏▁▂▃▄▅▆▇", "-*x/-#:+%####....1234567", strict=True)
-)
 
 
 @dataclass(frozen=True)
@@ -128,25 +122,6 @@ def load(name: str) -> Any:
     command: Any = typer.main.get_command(target)
     command.name = name
     return command
-
-
-def lenient(stream: Any) -> None:
-    """Have a stream write what its encoding lacks as near as it can, rather than fail."""
-    if getattr(stream, "errors", "") in ("strict", "surrogateescape"):
-        codecs.register_error("limelight", _nearest)
-        stream.reconfigure(errors="limelight")
-
-
-def _nearest(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    missing = error.object[error.start : error.end]
-    return "".join(SIGNS.get(sign, "?") for sign in missing), error.end
-
-
-def discard() -> None:
-    """Drop what is still to be written, so that Python does not fail on it once more at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def usage(error: Any) -> str:

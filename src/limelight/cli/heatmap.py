@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -92,7 +91,7 @@ def heatmap(
     site = None if layer is None else chosen(held, layer)
     if site is not None and head is not None and -site.heads <= head < 0:
         head += site.heads
-    batch = _entry(batch, held if site is None else (site,))
+    batch = _entry(batch, held.entries if site is None else site.batch)
     asked = Asked(kind, layer, head, batch, region(rows, "--rows"), region(columns, "--columns"))
     asked.check(output, scale, figure)
     if output is not None:
@@ -150,9 +149,8 @@ class Asked:
         check_figure(figure)
 
 
-def _entry(batch: int, sites: Iterable[Site]) -> int:
+def _entry(batch: int, entries: int) -> int:
     """The number of a batch's entry, checked; a negative one counts from the end."""
-    entries = max((site.batch for site in sites), default=1)
     if not -entries <= batch < entries:
         raise ArgumentError(
             f"batch={batch}: the capture has {counted(entries, 'entry')}, numbered from 0"

@@ -146,6 +146,7 @@ def tiles(call: Call, health: bool) -> Run:
     )  # fmt: skip
     again = portable.again(call, health, flags)
     read_query, read_key, read_value = (reader(x) for x in (call.query, call.key, call.value))
+    described = launch.Described
 
     def run(call: Call) -> State:
         state = launch.empty_state(call, health)
@@ -155,9 +156,8 @@ def tiles(call: Call, health: bool) -> Run:
             mask = mask_arguments(call.allowed, device)
             masks = _mask_arguments(call, mask, rows, keys)
         kernel(
-            grid, launch.Blocks(read_query(call.query), 64, d),
-            launch.Blocks(read_key(call.key), keys, d),
-            launch.Blocks(read_value(call.value), keys, dv), launch.Blocks(state.output, 64, dv),
+            grid, described(read_query(call.query), 64, d), described(read_key(call.key), keys, d),
+            described(read_value(call.value), keys, dv), described(state.output, 64, dv),
             state.logsumexp, state.max_logit, state.entropy, scratch, *sizes, call.sinks, *masks,
             call.bias, *bias_strides,
         )  # fmt: skip

@@ -69,7 +69,7 @@ def _watched() -> bool:
     return bool(getattr(hook, "calls", hook))
 
 
-class Blocks(NamedTuple):
+class Described(NamedTuple):
     """A tensor [B, H, N, D] that TMA moves in blocks of so many rows and columns."""
 
     tensor: torch.Tensor
@@ -78,7 +78,7 @@ class Blocks(NamedTuple):
 
 
 class Launch:
-    """A kernel with its constants, for arguments of one kind; Blocks come first, of one layout.
+    """A kernel with its constants, for arguments of one kind; Described ones first, of one layout.
 
     The first launch goes through Triton, which binds, specialises and compiles; later ones go to
     the compiled kernel directly, with TMA's descriptors kept by address, and save most of the
@@ -118,19 +118,19 @@ class Launch:
             self.direct = inspect.getclosurevars(run.launch).nonlocals["launcher"]
 
     def _described(self, arguments: tuple[Any, ...]) -> list[Any]:
-        """The arguments with descriptors for the blocks."""
+        """The arguments with their descriptors."""
         found: list[Any] = []
         count = len(self.layouts)
         for i in range(count):
-            blocks = arguments[i]
-            key = i, blocks.tensor.data_ptr()
+            given = arguments[i]
+            key = i, given.tensor.data_ptr()
             descriptor = self.descriptors.get(key)
             if descriptor is None:
                 if len(self.descriptors) >= KEPT:
                     self.descriptors.clear()
                 from triton.backends.nvidia.driver import make_tensordesc_arg
 
-                descriptor = make_tensordesc_arg(bound((blocks,))[0], self.layouts[i])
+                descriptor = make_tensordesc_arg(bound((given,))[0], self.layouts[i])
                 self.descriptors[key] = descriptor
             found += descriptor
         return [*found, *arguments[count:]]
@@ -138,11 +138,11 @@ class Launch:
 
 def bound(arguments: tuple[Any, ...]) -> list[Any]:
     """Arguments as Triton binds them."""
-    if not any(isinstance(argument, Blocks) for argument in arguments):
+    if not any(isinstance(argument, Described) for argument in arguments):
         return list(arguments)
     from limelight.engines.gpu.hopper_forward import describe
 
-    return [describe(*x) if isinstance(x, Blocks) else x for x in arguments]
+    return [describe(*x) if isinstance(x, Described) else x for x in arguments]
 
 
 def _kind(argument: Any) -> Any:

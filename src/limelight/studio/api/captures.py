@@ -126,9 +126,9 @@ def _named(book: Book) -> dict[str, str]:
 
 def _health(book: Book, index: int, batch: int, cancel: Cancel) -> SiteHealth:
     site = book.site(index)
-    there = max(1, *(site.batch for site in book.capture.sites))
-    if batch >= there:
-        raise NotFound(f"there is no batch entry {batch} in {book.id}: there are {there}")
+    entries = book.capture.entries
+    if batch >= entries:
+        raise NotFound(f"there is no batch entry {batch} in {book.id}: there are {entries}")
 
     def summed() -> SiteHealth:
         seen = health_of(measure(site, cancel), batch)
