@@ -90,7 +90,8 @@ def test_half() -> None:
 
 
 @inside
-@pytest.mark.parametrize("name", ["grouped", "causal-more-queries", "array-thin", "everything"])
+@pytest.mark.parametrize("name", ["grouped", "causal-more-queries", "window", "lengths-zero",
+                                  "documents-scattered", "array-thin", "everything"])  # fmt: skip
 def test_backward(name: str) -> None:
     import torch
 
@@ -126,6 +127,56 @@ def test_nothing_masked_leaks() -> None:
     assert state.output[0, 0, :28].isfinite().all()
     assert state.output[0, 0, 28:].isnan().all()
     assert grads.query[0, 0, :28].isfinite().all()
+
+
+@inside
+@pytest.mark.parametrize("mask", [None, ll.Causal(), ll.Window(90, 30), ll.Causal(align="top-left"),
+                                  ll.Documents([i // 50 for i in range(211)])])  # fmt: skip
+def test_gradients_over_blocks_with_and_without_a_mask(mask: Any) -> None:
+    import torch
+
+    from limelight.engines import triton
+    from tests.gpu.judge import EPS, assert_close, plain_gradients
+
+    keys = 211 if isinstance(mask, ll.Documents) else 331
+    call, exact = _pair(
+        Case("many-blocks", batch=(1,), heads=2, key_heads=1, nq=211, nk=keys, d=8, dv=8, mask=mask)
+    )
+    with np.errstate(all="ignore"):
+        state = triton.forward(call, health=False)
+        grad = torch.randn(state.output.shape, generator=torch.Generator().manual_seed(0))
+        got = triton.backward(call, state, grad)
+    truth = reference.gradients(exact, grad.double().numpy())
+    rough = plain_gradients(call, exact, grad)
+    for name in ("query", "key", "value"):
+        mine, plain = getattr(got, name), getattr(rough, name)
+        assert_close(mine, getattr(truth, name), plain, EPS["float32"], name, 3.0)
+
+
+@inside
+def test_no_gradient_leaks_past_the_mask() -> None:
+    """Row 5 sees the keys up to 12 alone: what it holds reaches those, and no other."""
+    import torch
+
+    from limelight.engines import triton
+
+    torch.manual_seed(0)
+    q, k, v = torch.randn(1, 1, 33, 16), torch.randn(1, 1, 40, 16), torch.randn(1, 1, 40, 8)
+    call = prepare(q, k, v, mask=ll.Causal())
+    with np.errstate(all="ignore"):
+        state = triton.forward(call, health=False)
+        grad = torch.randn(1, 1, 33, 8)
+        clean = triton.backward(call, state, grad)
+        grad[0, 0, 5] = float("inf")
+        spoilt = triton.backward(call, state, grad)
+        q[0, 0, 5] = float("nan")
+        lost = triton.backward(call, triton.forward(call, health=False), torch.ones_like(grad))
+    assert not spoilt.value[0, 0, :13].isfinite().any()
+    assert torch.allclose(spoilt.value[0, 0, 13:], clean.value[0, 0, 13:], atol=1e-5)
+    assert torch.allclose(spoilt.key[0, 0, 13:], clean.key[0, 0, 13:], atol=1e-5)
+    assert lost.key[0, 0, :13].isnan().all()
+    assert lost.key[0, 0, 13:].isfinite().all()
+    assert lost.query[0, 0, 6:].isfinite().all()
 
 
 @inside

@@ -1,6 +1,7 @@
 """The portable backward pass, deterministic: every gradient is summed by one program, in order.
 
-With the weights p = e^(s - logsumexp) recomputed tile by tile and delta = Σ grad_output·output:
+With the weights p = e^(s - logsumexp) recomputed tile by tile and delta = Σ grad_output·output of
+each row:
 
     ds = p · (grad_output·Vᵀ - delta)        by the logits
     grad_value = pᵀ·grad_output
@@ -23,98 +24,202 @@ from limelight.engines.gpu.cells import (
     load_rows,
     logits,
     reach,
+    row_reach,
     seen,
     store_rows,
+    whole,
 )
 
 
 @triton.jit
-def delta_kernel(output, grad, delta, sizes, BM: tl.constexpr, DV: tl.constexpr):
-    """delta [B, Hq, Nq] = Σ grad_output·output of each row. Grid: (tiles, batch × heads)."""
+def rows_kernel(output, grad, lse, of_rows, sizes, BM: tl.constexpr, DV: tl.constexpr):
+    """What the gradients need of each row, of_rows [2, B, Hq, Nq]. Grid: (tiles, batch × heads).
+
+    First the logsumexp in base 2, +inf for a row without keys: all its weights are then 0. Second
+    delta = Σ grad_output·output.
+    """
     flat = tl.program_id(1)
     b = flat // sizes.heads
     head = flat - b * sizes.heads
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     exists = rows < sizes.nq
+    at = tl.cast(flat, tl.int64) * sizes.nq + rows
+    tl.store(of_rows + at, base2(tl.load(lse + at, mask=exists, other=0.0)), mask=exists)
     o = load_rows(output, b, head, rows, exists, sizes.dv, DV).to(tl.float32)
     g = load_rows(grad, b, head, rows, exists, sizes.dv, DV).to(tl.float32)
-    tl.store(delta + tl.cast(flat, tl.int64) * sizes.nq + rows, tl.sum(o * g, 1), mask=exists)
+    second = tl.cast(sizes.batch, tl.int64) * sizes.heads * sizes.nq
+    tl.store(of_rows + second + at, tl.sum(o * g, 1), mask=exists)
+
+
+@triton.jit
+def base2(lse):
+    return tl.where(lse == NOTHING, float("inf"), lse * LOG2E)
+
+
+@triton.jit
+def load_numbers(of_rows, sizes, flat, rows, exists):
+    """logsumexp in base 2 and delta of some rows of a head."""
+    at = of_rows + tl.cast(flat, tl.int64) * sizes.nq + rows
+    second = tl.cast(sizes.batch, tl.int64) * sizes.heads * sizes.nq
+    lse = tl.load(at, mask=exists, other=float("inf"))
+    return lse, tl.load(at + second, mask=exists, other=0.0)
 
 
 @triton.jit
 def slopes(
-    form, where, b, head, rows, cols, exists, there, queries, keys, values, grads, lse, delta,
-    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr,
+    form, where, b, head, rows, cols, exists, there, dots, dp, lse, delta,
+    BAND: tl.constexpr, SPANS: tl.constexpr, MASKED: tl.constexpr, CAREFUL: tl.constexpr,
 ):  # fmt: skip
-    """Of a tile: the allowed cells, the weights, ds, and ds by the scaled dot products."""
-    inside = exists[:, None] & there[None, :]
-    ok = allowed(where, b, head, rows, cols, inside, BAND, SPANS)
-    dots = tl.dot(queries, tl.trans(keys), input_precision=EXACT)
-    s, slope = logits(form, dots, b, head, rows, cols, ok)
-    live = s != NOTHING
-    p = tl.where(live, tl.exp2((s - lse[:, None]) * LOG2E), 0.0)
-    dp = tl.dot(grads, tl.trans(values), input_precision=EXACT)
-    ds = tl.where(live, p * (dp - delta[:, None]), 0.0)
+    """Of a tile, either way round: the cells seen, the weights, ds, and ds by the scaled products.
+
+    dots are Q·Kᵀ, dp is grad_output·Vᵀ. With CAREFUL what is masked stays out even as a NaN.
+    """
+    ok = None
+    if MASKED:
+        ok = allowed(where, b, head, rows, cols, exists, there, BAND, SPANS)
+    slope = 1.0
+    if form.softcap is None and form.bias is None:
+        y = dots * (form.scale * LOG2E) - lse
+        if MASKED:
+            y = tl.where(ok, y, NOTHING)
+    else:
+        s, slope = logits(form, dots, b, head, rows, cols, ok)
+        y = s * LOG2E - lse
+    p = tl.exp2(y)
+    ds = p * (dp - delta)
+    live = y != NOTHING
+    if CAREFUL:
+        p = tl.where(live, p, 0.0)
+        ds = tl.where(live, ds, 0.0)
     return live, p, ds, ds * slope
 
 
 @triton.jit
+def from_keys(
+    k, v, where, form, sizes, b, hk, head, rows, exists, queries, grads, lse, delta, start, acc,
+    BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, BAND: tl.constexpr, SPANS: tl.constexpr,
+    EXACT: tl.constexpr, MASKED: tl.constexpr, CAREFUL: tl.constexpr,
+):  # fmt: skip
+    """grad_query of a tile of rows with what a block of keys adds."""
+    cols = start + tl.arange(0, BN)
+    there = cols < sizes.nk
+    keys = load_rows(k, b, hk, cols, there, sizes.d, D)
+    values = load_rows(v, b, hk, cols, there, sizes.dv, DV)
+    dots = tl.dot(queries, tl.trans(keys), input_precision=EXACT)  # [BM, BN]
+    dp = tl.dot(grads, tl.trans(values), input_precision=EXACT)
+    live, p, ds, dd = slopes(
+        form, where, b, head, rows[:, None], cols[None, :], exists[:, None], there[None, :],
+        dots, dp, lse[:, None], delta[:, None], BAND, SPANS, MASKED, CAREFUL,
+    )  # fmt: skip
+    if CAREFUL:
+        keys = clean(keys)
+    return acc + tl.dot(dd.to(keys.dtype), keys, input_precision=EXACT)
+
+
+@triton.jit
 def query_kernel(
-    q, k, v, output, grad, lse_ptr, delta_ptr, where, form, grad_q, sizes,
+    q, k, v, output, grad, of_rows, where, form, grad_q, sizes,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
     """grad_query, a tile of rows a program. Grid: (tiles, batch × query heads).
 
-    With AGAIN only the tiles of grad_q that hold an infinity or NaN are computed, and delta with
-    them: a fused backward lets a masked NaN through, this does not. A masked key reaches every row
-    before it of a block that the fused kernel takes whole, so one row in 16 tells.
+    A masked infinity or NaN makes all of a tile NaN. With AGAIN only the tiles of grad_q that hold
+    one are computed, with care; of_rows is then the logsumexp alone. A masked key reaches every row
+    of a tile, so one row in 16 tells.
     """
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
     flat = tl.program_id(1)
     b = flat // sizes.heads
     head = flat - b * sizes.heads
     hk = head // sizes.group
-    rows = tile * BM + tl.arange(0, BM)
+    first = tile * BM
+    rows = first + tl.arange(0, BM)
     exists = rows < sizes.nq
     wanted = True
     if AGAIN:
-        probes = tile * BM + 16 * tl.arange(0, BM // 16)
-        before = load_rows(grad_q, b, head, probes, probes < sizes.nq, sizes.d, D)
-        wanted = tl.min(finite(before).to(tl.int32)) == 0
+        wanted = spoilt(grad_q, b, head, first, sizes.nq, sizes.d, BM, D)
     if wanted:
-        last = tl.minimum(tile * BM + BM, sizes.nq) - 1
-        low, high = reach(where, b, head, rows, exists, tile * BM, last, sizes.nk, BAND, SPANS)
+        last = tl.minimum(first + BM, sizes.nq) - 1
+        low, high = reach(where, b, head, rows, exists, first, last, sizes.nk, BAND, SPANS)
         queries = load_rows(q, b, head, rows, exists, sizes.d, D)
         grads = load_rows(grad, b, head, rows, exists, sizes.dv, DV)
-        at = tl.cast(flat, tl.int64) * sizes.nq + rows
-        lse = tl.load(lse_ptr + at, mask=exists, other=0.0)
         if AGAIN:
+            at = tl.cast(flat, tl.int64) * sizes.nq + rows
+            lse = base2(tl.load(of_rows + at, mask=exists, other=NOTHING))
             o = load_rows(output, b, head, rows, exists, sizes.dv, DV).to(tl.float32)
             delta = tl.sum(o * grads.to(tl.float32), 1)
         else:
-            delta = tl.load(delta_ptr + at, mask=exists, other=0.0)
+            lse, delta = load_numbers(of_rows, sizes, flat, rows, exists)
         acc = tl.zeros([BM, D], tl.float32)
-        for start in range(low // BN * BN, high, BN):
-            cols = start + tl.arange(0, BN)
-            there = cols < sizes.nk
-            keys = load_rows(k, b, hk, cols, there, sizes.d, D)
-            values = load_rows(v, b, hk, cols, there, sizes.dv, DV)
-            live, p, ds, dd = slopes(
-                form, where, b, head, rows, cols, exists, there, queries, keys, values, grads, lse,
-                delta, BAND, SPANS, EXACT,
+        PLAIN: tl.constexpr = SPANS == 0 and where.dense is None and form.bias is None
+        begin, full, partial, end = whole(
+            where.low, where.high, first, last, low, high, BN, BAND, PLAIN and not AGAIN
+        )
+        for start in range(full, partial, BN):
+            acc = from_keys(
+                k, v, where, form, sizes, b, hk, head, rows, exists, queries, grads, lse, delta,
+                start, acc, BN, D, DV, BAND, SPANS, EXACT, False, False,
             )  # fmt: skip
-            acc += tl.dot(dd.to(keys.dtype), clean(keys), input_precision=EXACT)
+        before = (full - begin) // BN
+        for i in range(before + (end - partial) // BN):
+            start = tl.where(i < before, begin + i * BN, partial + (i - before) * BN)
+            acc = from_keys(
+                k, v, where, form, sizes, b, hk, head, rows, exists, queries, grads, lse, delta,
+                start, acc, BN, D, DV, BAND, SPANS, EXACT, True, AGAIN,
+            )  # fmt: skip
         store_rows(grad_q, b, head, rows, exists, sizes.d, acc * form.scale, D)
 
 
 @triton.jit
-def key_kernel(
-    q, k, v, grad, lse_ptr, delta_ptr, where, form, grad_k, grad_v, sizes,
-    BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
-    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr,
+def spoilt(x, b, head, first, length, size, TILE: tl.constexpr, WIDTH: tl.constexpr):
+    """Whether one in 16 of a tile's rows holds an infinity or NaN."""
+    probes = first + 16 * tl.arange(0, TILE // 16)
+    rows = load_rows(x, b, head, probes, probes < length, size, WIDTH)
+    return tl.min(finite(rows).to(tl.int32)) == 0
+
+
+@triton.jit
+def from_rows(
+    q, grad, of_rows, where, form, sizes, b, head, cols, there, keys, values, start,
+    dk, dv, BM: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, BAND: tl.constexpr,
+    SPANS: tl.constexpr, EXACT: tl.constexpr, MASKED: tl.constexpr, CAREFUL: tl.constexpr,
 ):  # fmt: skip
-    """grad_key and grad_value, a tile of keys a program. Grid: (tiles, batch × key heads)."""
+    """grad_key and grad_value of a tile of keys with what a block of rows adds.
+
+    The tile lies keys by rows, so that the weights are a product's left side as they are.
+    """
+    rows = start + tl.arange(0, BM)
+    exists = rows < sizes.nq
+    queries = load_rows(q, b, head, rows, exists, sizes.d, D)
+    grads = load_rows(grad, b, head, rows, exists, sizes.dv, DV)
+    lse, delta = load_numbers(of_rows, sizes, b * sizes.heads + head, rows, exists)
+    dots = tl.dot(keys, tl.trans(queries), input_precision=EXACT)  # [BN, BM]
+    dp = tl.dot(values, tl.trans(grads), input_precision=EXACT)
+    live, p, ds, dd = slopes(
+        form, where, b, head, rows[None, :], cols[:, None], exists[None, :], there[:, None],
+        dots, dp, lse[None, :], delta[None, :], BAND, SPANS, MASKED, CAREFUL,
+    )  # fmt: skip
+    if CAREFUL:
+        if tl.min(finite(grads).to(tl.int32)) == 0:
+            dv += seen(live, grads)
+        queries = clean(queries)
+        grads = clean(grads)
+    dv += tl.dot(p.to(grads.dtype), grads, input_precision=EXACT)
+    dk += tl.dot(dd.to(queries.dtype), queries, input_precision=EXACT)
+    return dk, dv
+
+
+@triton.jit
+def key_kernel(
+    q, k, v, grad, of_rows, where, form, grad_k, grad_v, sizes,
+    BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
+    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, AGAIN: tl.constexpr,
+):  # fmt: skip
+    """grad_key and grad_value, a tile of keys a program. Grid: (tiles, batch × key heads).
+
+    With AGAIN only the tiles that hold an infinity or NaN are computed, with care.
+    """
     flat = tl.program_id(1)
     key_heads = sizes.heads // sizes.group
     b = flat // key_heads
@@ -122,40 +227,43 @@ def key_kernel(
     first = tl.program_id(0) * BN
     cols = first + tl.arange(0, BN)
     there = cols < sizes.nk
-    keys = load_rows(k, b, hk, cols, there, sizes.d, D)
-    values = load_rows(v, b, hk, cols, there, sizes.dv, DV)
-    dk = tl.zeros([BN, D], tl.float32)
-    dv = tl.zeros([BN, DV], tl.float32)
-    low = 0
-    high = sizes.nq
-    if BAND:
-        low = tl.maximum(first - where.high, 0) // BM * BM
-        high = tl.minimum(tl.minimum(first + BN, sizes.nk) - where.low, sizes.nq)
-    for g in range(sizes.group):
-        head = hk * sizes.group + g
-        for start in range(low, high, BM):
-            rows = start + tl.arange(0, BM)
-            exists = rows < sizes.nq
-            queries = load_rows(q, b, head, rows, exists, sizes.d, D)
-            grads = load_rows(grad, b, head, rows, exists, sizes.dv, DV)
-            at = tl.cast(b * sizes.heads + head, tl.int64) * sizes.nq + rows
-            lse = tl.load(lse_ptr + at, mask=exists, other=0.0)
-            delta = tl.load(delta_ptr + at, mask=exists, other=0.0)
-            live, p, ds, dd = slopes(
-                form, where, b, head, rows, cols, exists, there, queries, keys, values, grads, lse,
-                delta, BAND, SPANS, EXACT,
-            )  # fmt: skip
-            if tl.min(finite(grads).to(tl.int32)) == 0:
-                dv += seen(tl.trans(live), grads)
-            dv += tl.dot(tl.trans(p).to(grads.dtype), clean(grads), input_precision=EXACT)
-            dk += tl.dot(tl.trans(dd).to(queries.dtype), clean(queries), input_precision=EXACT)
-    store_rows(grad_k, b, hk, cols, there, sizes.d, dk * form.scale, D)
-    store_rows(grad_v, b, hk, cols, there, sizes.dv, dv, DV)
+    wanted = True
+    if AGAIN:
+        wanted = spoilt(grad_k, b, hk, first, sizes.nk, sizes.d, BN, D) or spoilt(
+            grad_v, b, hk, first, sizes.nk, sizes.dv, BN, DV
+        )
+    if wanted:
+        last = tl.minimum(first + BN, sizes.nk) - 1
+        keys = load_rows(k, b, hk, cols, there, sizes.d, D)
+        values = load_rows(v, b, hk, cols, there, sizes.dv, DV)
+        dk = tl.zeros([BN, D], tl.float32)
+        dv = tl.zeros([BN, DV], tl.float32)
+        PLAIN: tl.constexpr = SPANS == 0 and where.dense is None and form.bias is None
+        for g in range(sizes.group):
+            head = hk * sizes.group + g
+            low, high = row_reach(where, b, head, first, last, sizes.nq, BAND, SPANS)
+            begin, full, partial, end = whole(
+                -where.high, -where.low, first, last, low, high, BM, BAND, PLAIN and not AGAIN
+            )
+            for start in range(full, partial, BM):
+                dk, dv = from_rows(
+                    q, grad, of_rows, where, form, sizes, b, head, cols, there, keys,
+                    values, start, dk, dv, BM, D, DV, BAND, SPANS, EXACT, False, False,
+                )  # fmt: skip
+            before = (full - begin) // BM
+            for i in range(before + (end - partial) // BM):
+                start = tl.where(i < before, begin + i * BM, partial + (i - before) * BM)
+                dk, dv = from_rows(
+                    q, grad, of_rows, where, form, sizes, b, head, cols, there, keys,
+                    values, start, dk, dv, BM, D, DV, BAND, SPANS, EXACT, True, AGAIN,
+                )  # fmt: skip
+        store_rows(grad_k, b, hk, cols, there, sizes.d, dk * form.scale, D)
+        store_rows(grad_v, b, hk, cols, there, sizes.dv, dv, DV)
 
 
 @triton.jit
 def bias_kernel(
-    q, k, v, grad, lse_ptr, delta_ptr, where, form, grad_bias, sizes, batches, heads,
+    q, k, v, grad, of_rows, where, form, grad_bias, sizes, batches, heads,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr,
     ALL_ROWS: tl.constexpr, ALL_COLUMNS: tl.constexpr,
@@ -181,17 +289,19 @@ def bias_kernel(
                 exists = rows < sizes.nq
                 queries = load_rows(q, b, head, rows, exists, sizes.d, D)
                 grads = load_rows(grad, b, head, rows, exists, sizes.dv, DV)
-                at = tl.cast(b * sizes.heads + head, tl.int64) * sizes.nq + rows
-                lse = tl.load(lse_ptr + at, mask=exists, other=0.0)
-                delta = tl.load(delta_ptr + at, mask=exists, other=0.0)
+                flat = b * sizes.heads + head
+                lse, delta = load_numbers(of_rows, sizes, flat, rows, exists)
                 for col in range(col_from, col_to, BN):
                     cols = col + tl.arange(0, BN)
                     there = cols < sizes.nk
                     keys = load_rows(k, b, hk, cols, there, sizes.d, D)
                     values = load_rows(v, b, hk, cols, there, sizes.dv, DV)
+                    dots = tl.dot(queries, tl.trans(keys), input_precision=EXACT)
+                    dp = tl.dot(grads, tl.trans(values), input_precision=EXACT)
                     live, p, ds, dd = slopes(
-                        form, where, b, head, rows, cols, exists, there, queries, keys, values,
-                        grads, lse, delta, BAND, SPANS, EXACT,
+                        form, where, b, head, rows[:, None], cols[None, :], exists[:, None],
+                        there[None, :], dots, dp, lse[:, None], delta[:, None], BAND, SPANS,
+                        True, True,
                     )  # fmt: skip
                     acc += ds
     rows = row_from + tl.arange(0, BM)

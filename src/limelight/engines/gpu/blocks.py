@@ -53,17 +53,42 @@ def forward(call: Call) -> Blocks:
     return Blocks(16, 16, 4, 1) if wide else Blocks(32, 16, 4, 1)
 
 
-def backward(call: Call) -> Blocks:
+def square(call: Call) -> Blocks:
+    """Tiles for pictures, care and gradients: they fit small GPUs with four arrays in hand."""
     if launch.INTERPRETED:
         return Blocks(64, 64, 4, 1)
     size = launch.power_of_two(max(call.head_size, call.value_size))
     if call.dtype == "float32":
         return Blocks(32, 32, 4, 1) if size <= 64 else Blocks(16, 16, 4, 1)
-    if size <= 64:
-        return Blocks(64, 64, 4, 2)
     if size <= 128:
-        return Blocks(64, 64, 8, 2)
+        return Blocks(64, 64, 4 if size <= 64 else 8, 2)
     return Blocks(32, 32, 4, 1) if size <= 256 else Blocks(16, 16, 4, 1)
+
+
+def query_gradient(call: Call) -> Blocks:
+    size = _half_size(call)
+    if size == 64:
+        return Blocks(128, 64, 8, 3)
+    if size == 128:
+        return Blocks(128, 64, 8, 2)
+    return square(call)
+
+
+def key_gradient(call: Call) -> Blocks:
+    size = _half_size(call)
+    if size == 64:
+        return Blocks(64, 128, 8, 2)
+    if size == 128:
+        return Blocks(64, 128, 8, 2)
+    return square(call)
+
+
+def _half_size(call: Call) -> int:
+    """64 or 128 for half types on a chip with room for large tiles, else 0."""
+    size = launch.power_of_two(max(call.head_size, call.value_size))
+    roomy = chip(call.query.device).shared >= 160 << 10
+    large = roomy and not launch.INTERPRETED and call.dtype != "float32"
+    return max(64, size) if large and size <= 128 else 0
 
 
 def fitting(size: int) -> int:

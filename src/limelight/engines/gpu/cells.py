@@ -2,8 +2,9 @@
 
 Kernel arguments come in groups, so that a signature reads as the call does: Array for a tensor of
 four axes, Where for a mask, Form for what turns dot products into logits. A tile has rows and
-columns; its rows may belong to several query heads (packed for decoding), so batch and head offsets
-are added per row.
+columns, and may lie either way: `allowed` and `logits` take what belongs to rows as [.., 1] and
+what belongs to columns as [1, ..], or the other way round. Its rows may belong to several query
+heads (packed for decoding), so batch and head offsets are added per row.
 """
 
 # mypy: ignore-errors
@@ -87,15 +88,15 @@ def store_rows(x, b, heads, rows, inside, size, tile, WIDTH: tl.constexpr):
 def places(sb, sh, sq, sk, b, heads, rows, cols):
     """Offsets of rows × cols in an array [B|1, H|1, Nq|1, Nk|1]."""
     at = tl.cast(b, tl.int64) * sb + tl.cast(heads, tl.int64) * sh + rows.to(tl.int64) * sq
-    return at[:, None] + (cols.to(tl.int64) * sk)[None, :]
+    return at + cols.to(tl.int64) * sk
 
 
 @triton.jit
-def allowed(where, b, heads, rows, cols, inside, BAND: tl.constexpr, SPANS: tl.constexpr):
-    """Which cells may be attended to; `inside` [rows, cols] says which exist."""
-    ok = inside
+def allowed(where, b, heads, rows, cols, exists, there, BAND: tl.constexpr, SPANS: tl.constexpr):
+    """Which cells may be attended to; `exists` and `there` say which rows and columns there are."""
+    ok = exists & there
     if BAND:
-        shift = cols[None, :] - rows[:, None]
+        shift = cols - rows
         ok = ok & (shift >= where.low) & (shift <= where.high)
     if SPANS > 0:
         at = (
@@ -103,12 +104,11 @@ def allowed(where, b, heads, rows, cols, inside, BAND: tl.constexpr, SPANS: tl.c
             + tl.cast(heads, tl.int64) * where.spans_sh
             + rows.to(tl.int64) * where.spans_sq
         )
-        exists = tl.max(inside.to(tl.int32), 1) > 0
-        within = inside & (cols < 0)[None, :]
+        within = ok & (cols < 0)
         for r in tl.static_range(SPANS):
             first = tl.load(where.spans + at + 2 * r, mask=exists, other=0)
             last = tl.load(where.spans + at + 2 * r + 1, mask=exists, other=0)
-            within = within | ((cols[None, :] >= first[:, None]) & (cols[None, :] < last[:, None]))
+            within = within | ((cols >= first) & (cols < last))
         ok = ok & within
     if where.dense is not None:
         at = places(where.dense_sb, where.dense_sh, where.dense_sq, where.dense_sk, b, heads, rows,
@@ -142,6 +142,57 @@ def reach(where, b, heads, rows, exists, first, last, nk, BAND: tl.constexpr, SP
         low = tl.maximum(low, tl.min(lowest, 0))
         high = tl.minimum(high, tl.max(highest, 0))
     return low, high
+
+
+@triton.jit
+def row_reach(where, b, head, first, last, nq, BAND: tl.constexpr, SPANS: tl.constexpr):
+    """The rows [low, high) that may see some key of a tile; first and last are its extreme keys."""
+    low = 0
+    high = nq
+    if BAND:
+        low = tl.maximum(first - where.high, 0)
+        high = tl.minimum(last - where.low + 1, nq)
+    if SPANS > 0:
+        CHUNK: tl.constexpr = 1024
+        at = tl.cast(b, tl.int64) * where.spans_sb + tl.cast(head, tl.int64) * where.spans_sh
+        lowest = tl.full([CHUNK], 2147483647, tl.int32)
+        highest = tl.full([CHUNK], -1, tl.int32)
+        for start in range(low, high, CHUNK):
+            rows = start + tl.arange(0, CHUNK)
+            exists = rows < high
+            for r in tl.static_range(SPANS):
+                span = where.spans + at + rows.to(tl.int64) * where.spans_sq + 2 * r
+                begin = tl.load(span, mask=exists, other=0)
+                end = tl.load(span + 1, mask=exists, other=0)
+                some = (tl.maximum(begin, first) < tl.minimum(end, last + 1)) & exists
+                lowest = tl.where(some, tl.minimum(lowest, rows), lowest)
+                highest = tl.where(some, tl.maximum(highest, rows), highest)
+        low = tl.minimum(tl.min(lowest, 0), high)
+        high = tl.maximum(tl.max(highest, 0) + 1, low)
+    return low, high
+
+
+@triton.jit
+def whole(
+    shift_low, shift_high, first, last, low, high, STEP: tl.constexpr, BAND: tl.constexpr,
+    PLAIN: tl.constexpr,
+):  # fmt: skip
+    """Blocks from low to high: (begin, first of the whole ones, past the last of them, end).
+
+    A whole block is one that everybody from `first` to `last` sees, or is seen by, in full; with
+    the band shift_low ≤ block - tile ≤ shift_high. There are none without PLAIN.
+    """
+    begin = low // STEP * STEP
+    end = tl.maximum(tl.cdiv(high, STEP) * STEP, begin)
+    full = begin
+    partial = begin
+    if PLAIN:
+        if BAND:
+            low = tl.maximum(low, last + shift_low)
+            high = tl.minimum(high, first + shift_high + 1)
+        full = tl.minimum(tl.cdiv(tl.maximum(low, 0), STEP) * STEP, end)
+        partial = tl.maximum(tl.maximum(high, 0) // STEP * STEP, full)
+    return begin, full, partial, end
 
 
 @triton.jit

@@ -27,10 +27,12 @@ def classify_kernel(
     stop = tl.minimum(tile * rows_a_tile + rows_a_tile, nq)
     for start in range(tile * rows_a_tile, stop, BM):
         rows = start + tl.arange(0, BM)
-        inside = (rows < stop)[:, None] & (cols < nk)[None, :]
-        ok = allowed(where, b, head, rows, cols, inside, BAND, SPANS)
+        exists = (rows < stop)[:, None]
+        ok = allowed(
+            where, b, head, rows[:, None], cols[None, :], exists, (cols < nk)[None, :], BAND, SPANS
+        )
         some = tl.maximum(some, tl.max(ok.to(tl.int32)))
-        missing = (rows < stop)[:, None] & (ok == 0)
+        missing = exists & (ok == 0)
         all_of_it = tl.minimum(all_of_it, 1 - tl.max(missing.to(tl.int32)))
     at = (tl.cast(flat, tl.int64) * tl.num_programs(1) + tile) * tl.num_programs(0) + block
     tl.store(classes + at, some + some * all_of_it)

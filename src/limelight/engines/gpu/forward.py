@@ -23,6 +23,7 @@ from limelight.engines.gpu.cells import (
     logits,
     reach,
     store_rows,
+    whole,
 )
 
 
@@ -61,26 +62,18 @@ def attend(
     l = tl.zeros([BM], tl.float32)
     e = tl.zeros([BM], tl.float32)
     acc = tl.zeros([BM, DV], tl.float32)
-    begin = key_low // BN * BN
-    end = tl.maximum(tl.cdiv(key_high, BN) * BN, begin)
-    full_begin = begin
-    full_end = begin
-    if SPANS == 0 and where.dense is None and form.bias is None:
-        full_low = key_low
-        full_high = key_high
-        if BAND:
-            full_low = tl.maximum(full_low, last + where.low)
-            full_high = tl.minimum(full_high, first + where.high + 1)
-        full_begin = tl.minimum(tl.cdiv(tl.maximum(full_low, 0), BN) * BN, end)
-        full_end = tl.maximum(tl.maximum(full_high, 0) // BN * BN, full_begin)
-        for start in range(full_begin, full_end, BN):
-            acc, m, l, e = mix(
-                k, v, where, form, sizes, b, hk, heads, rows, exists, queries, start, key_low,
-                key_high, acc, m, l, e, BN, D, DV, HEALTH, BAND, SPANS, EXACT, False,
-            )  # fmt: skip
-    before = (full_begin - begin) // BN
-    for i in range(before + (end - full_end) // BN):
-        start = tl.where(i < before, begin + i * BN, full_end + (i - before) * BN)
+    PLAIN: tl.constexpr = SPANS == 0 and where.dense is None and form.bias is None
+    begin, full, partial, end = whole(
+        where.low, where.high, first, last, key_low, key_high, BN, BAND, PLAIN
+    )
+    for start in range(full, partial, BN):
+        acc, m, l, e = mix(
+            k, v, where, form, sizes, b, hk, heads, rows, exists, queries, start, key_low,
+            key_high, acc, m, l, e, BN, D, DV, HEALTH, BAND, SPANS, EXACT, False,
+        )  # fmt: skip
+    before = (full - begin) // BN
+    for i in range(before + (end - partial) // BN):
+        start = tl.where(i < before, begin + i * BN, partial + (i - before) * BN)
         acc, m, l, e = mix(
             k, v, where, form, sizes, b, hk, heads, rows, exists, queries, start, key_low,
             key_high, acc, m, l, e, BN, D, DV, HEALTH, BAND, SPANS, EXACT, True,
@@ -103,14 +96,17 @@ def mix(
     HIDES: tl.constexpr = BAND or SPANS > 0 or where.dense is not None or form.bias is not None
     cols = start + tl.arange(0, BN)
     there = cols >= 0
+    across = (rows * 0 + heads)[:, None]
     ok = None
     if MASKED:
         there = (cols < key_high) & (cols >= key_low)
-        inside = exists[:, None] & there[None, :]
-        ok = allowed(where, b, heads, rows, cols, inside, BAND, SPANS)
+        ok = allowed(
+            where, b, across, rows[:, None], cols[None, :], exists[:, None], there[None, :],
+            BAND, SPANS,
+        )  # fmt: skip
     keys = load_rows(k, b, hk, cols, there, sizes.d, D)
     dots = tl.dot(queries, tl.trans(keys), input_precision=EXACT)
-    s, slope = logits(form, dots, b, heads, rows, cols, ok)  # [BM, BN]
+    s, slope = logits(form, dots, b, across, rows[:, None], cols[None, :], ok)  # [BM, BN]
     new = tl.maximum(m, tl.max(s, 1))
     base = tl.where(new == NOTHING, 0.0, new)
     delta = tl.where(l > 0.0, m - base, 0.0)

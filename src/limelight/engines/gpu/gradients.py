@@ -9,19 +9,20 @@ from limelight.engines.gpu import blocks, launch
 from limelight.reference import Gradients, State
 
 
-def delta_of(call: Call, state: State, grad_output: torch.Tensor) -> torch.Tensor:
-    """Σ grad_output·output of each row, [B, Hq, Nq]."""
+def of_rows(call: Call, state: State, grad_output: torch.Tensor) -> torch.Tensor:
+    """What the kernels need of each row, [2, B, Hq, Nq]: logsumexp in base 2, and delta."""
     from limelight.engines.gpu import backward as kernels
 
-    delta = torch.empty_like(state.logsumexp)
+    found = torch.empty((2, *state.logsumexp.shape), dtype=torch.float32, device=call.query.device)
     rows = 64 if call.value_size <= 128 else 16
     launch.start(
-        kernels.delta_kernel,
+        kernels.rows_kernel,
         (-(-call.queries // rows), call.batch * call.query_heads, 1),
-        (launch.plain(state.output), launch.plain(grad_output), delta, launch.sizes_of(call)),
+        (launch.plain(state.output), launch.plain(grad_output), state.logsumexp, found,
+         launch.sizes_of(call)),
         (rows, launch.power_of_two(call.value_size)),
-    )
-    return delta
+    )  # fmt: skip
+    return found
 
 
 def sinks_gradient(call: Call, state: State, delta: torch.Tensor) -> torch.Tensor | None:
@@ -43,21 +44,45 @@ def query_again(
 
 
 def _query(
-    call: Call, state: State, grad_output: torch.Tensor, delta: torch.Tensor,
+    call: Call, state: State, grad_output: torch.Tensor, rows: torch.Tensor,
     grad_query: torch.Tensor, again: bool,
 ) -> None:  # fmt: skip
     from limelight.engines.gpu import backward as kernels
 
-    tile = blocks.backward(call)
-    where, band, spans = launch.where_of(call)
+    tile = blocks.square(call) if again else blocks.query_gradient(call)
     launch.start(
         kernels.query_kernel,
         (-(-call.queries // tile.rows), call.batch * call.query_heads, 1),
         (*launch.inputs(call), launch.plain(state.output), launch.plain(grad_output),
-         state.logsumexp, delta, where, launch.form_of(call), launch.plain(grad_query),
+         rows, launch.where_of(call)[0], launch.form_of(call), launch.plain(grad_query),
          launch.sizes_of(call)),
-        (tile.rows, tile.keys, *blocks.widths(call), band, spans, launch.precision_of(call), again),
+        (*_constants(call, tile), again),
         num_warps=tile.warps, num_stages=1 if again else tile.stages,
+    )  # fmt: skip
+
+
+def _key(
+    call: Call, grad_output: torch.Tensor, rows: torch.Tensor,
+    grad_key: torch.Tensor, grad_value: torch.Tensor, again: bool,
+) -> None:  # fmt: skip
+    from limelight.engines.gpu import backward as kernels
+
+    tile = blocks.square(call) if again else blocks.key_gradient(call)
+    launch.start(
+        kernels.key_kernel,
+        (-(-call.keys // tile.keys), call.batch * call.key_heads, 1),
+        (*launch.inputs(call), launch.plain(grad_output), rows, launch.where_of(call)[0],
+         launch.form_of(call), launch.plain(grad_key), launch.plain(grad_value),
+         launch.sizes_of(call)),
+        (*_constants(call, tile), again),
+        num_warps=tile.warps, num_stages=1 if again else tile.stages,
+    )  # fmt: skip
+
+
+def _constants(call: Call, tile: blocks.Blocks) -> tuple[object, ...]:
+    _, band, spans = launch.where_of(call)
+    return (
+        tile.rows, tile.keys, *blocks.widths(call), band, spans, launch.precision_of(call)
     )  # fmt: skip
 
 
@@ -83,35 +108,24 @@ def _backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
     from limelight.engines.gpu import backward as kernels
 
     device = call.query.device
-    grad_query = torch.zeros(call.query.shape, dtype=call.query.dtype, device=device)
-    grad_key = torch.zeros(call.key.shape, dtype=call.key.dtype, device=device)
-    grad_value = torch.zeros(call.value.shape, dtype=call.value.dtype, device=device)
+    empty = not (call.keys and call.batch and call.query_heads and call.queries)
+    room = torch.zeros if empty else torch.empty
+    grad_query = room(call.query.shape, dtype=call.query.dtype, device=device)
+    grad_key = room(call.key.shape, dtype=call.key.dtype, device=device)
+    grad_value = room(call.value.shape, dtype=call.value.dtype, device=device)
     grad_bias = None if call.bias is None else torch.zeros(
         call.bias.shape, dtype=torch.float32, device=device)  # fmt: skip
-    empty = not (call.keys and call.batch and call.query_heads and call.queries)
-    if empty:
-        delta = torch.zeros_like(state.logsumexp)
-    else:
-        delta = delta_of(call, state, grad_output)
-        _query(call, state, grad_output, delta, grad_query, again=False)
-        tile = blocks.backward(call)
-        where, band, spans = launch.where_of(call)
-        shared = (
-            *launch.inputs(call), launch.plain(grad_output), state.logsumexp, delta, where,
-            launch.form_of(call),
-        )  # fmt: skip
-        constants = (
-            tile.rows, tile.keys, *blocks.widths(call), band, spans, launch.precision_of(call),
-        )  # fmt: skip
-        options = {"num_warps": tile.warps, "num_stages": tile.stages}
-        launch.start(
-            kernels.key_kernel,
-            (-(-call.keys // tile.keys), call.batch * call.key_heads, 1),
-            (*shared, launch.plain(grad_key), launch.plain(grad_value), launch.sizes_of(call)),
-            constants,
-            **options,
-        )
+    delta = torch.zeros_like(state.logsumexp)
+    if not empty:
+        rows = of_rows(call, state, grad_output)
+        delta = rows[1]
+        _query(call, state, grad_output, rows, grad_query, again=False)
+        _query(call, state, grad_output, state.logsumexp, grad_query, again=True)
+        for again in (False, True):
+            _key(call, grad_output, rows, grad_key, grad_value, again)
         if grad_bias is not None:
+            tile = blocks.square(call)
+            where = launch.where_of(call)[0]
             b, h, nq, nk = grad_bias.shape
             all_rows, all_columns = nq < call.queries, nk < call.keys
             down = 1 if all_rows else -(-nq // tile.rows)
@@ -119,10 +133,11 @@ def _backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
             launch.start(
                 kernels.bias_kernel,
                 (down, across, b * h),
-                (*shared, launch.plain(grad_bias), launch.sizes_of(call), call.batch // b,
-                 call.query_heads // h),
-                (*constants, all_rows, all_columns),
-                **options,
+                (*launch.inputs(call), launch.plain(grad_output), rows, where,
+                 launch.form_of(call), launch.plain(grad_bias), launch.sizes_of(call),
+                 call.batch // b, call.query_heads // h),
+                (*_constants(call, tile), all_rows, all_columns),
+                num_warps=tile.warps, num_stages=tile.stages,
             )  # fmt: skip
     return Gradients(
         query=grad_query,

@@ -30,7 +30,7 @@ def pool(
     counts = torch.zeros(shape, dtype=torch.int64, device=device)
     if picture.numel() == 0:
         return picture, counts
-    tile = blocks.backward(call)
+    tile = blocks.square(call)
     where, band, spans = launch.where_of(call)
     launch.start(
         kernels.pool_kernel,
@@ -53,7 +53,7 @@ def received(call: Call, logsumexp: torch.Tensor) -> torch.Tensor:
     sums = torch.zeros(shape, dtype=torch.float32, device=call.query.device)
     if sums.numel() == 0 or call.queries == 0:
         return sums
-    tile = blocks.backward(call)
+    tile = blocks.square(call)
     where, band, spans = launch.where_of(call)
     launch.start(
         kernels.received_kernel,

@@ -9,7 +9,15 @@ looked at and hold the picture alone.
 import triton
 import triton.language as tl
 
-from limelight.engines.gpu.cells import LOG2E, NOTHING, allowed, load_rows, logits, reach
+from limelight.engines.gpu.cells import (
+    LOG2E,
+    NOTHING,
+    allowed,
+    load_rows,
+    logits,
+    reach,
+    row_reach,
+)
 
 
 @triton.jit
@@ -20,10 +28,11 @@ def weights(
     """The weights of a tile, 0 where not allowed, and where they are allowed."""
     queries = load_rows(q, b, head, rows, exists, sizes.d, D)
     keys = load_rows(k, b, head // sizes.group, cols, there, sizes.d, D)
-    inside = exists[:, None] & there[None, :]
-    ok = allowed(where, b, head, rows, cols, inside, BAND, SPANS)
+    ok = allowed(
+        where, b, head, rows[:, None], cols[None, :], exists[:, None], there[None, :], BAND, SPANS
+    )
     dots = tl.dot(queries, tl.trans(keys), input_precision=EXACT)
-    s, slope = logits(form, dots, b, head, rows, cols, ok)
+    s, slope = logits(form, dots, b, head, rows[:, None], cols[None, :], ok)
     at = tl.cast(flat, tl.int64) * sizes.nq + rows
     lse = tl.load(lse_ptr + at, mask=exists, other=0.0)
     live = s != NOTHING
@@ -95,13 +104,10 @@ def received_kernel(
     first = tl.program_id(0) * BN
     cols = first + tl.arange(0, BN)
     there = cols < sizes.nk
-    low = 0
-    high = sizes.nq
-    if BAND:
-        low = tl.maximum(first - where.high, 0) // BM * BM
-        high = tl.minimum(tl.minimum(first + BN, sizes.nk) - where.low, sizes.nq)
+    last = tl.minimum(first + BN, sizes.nk) - 1
+    low, high = row_reach(where, b, head, first, last, sizes.nq, BAND, SPANS)
     acc = tl.zeros([BN], tl.float32)
-    for start in range(low, high, BM):
+    for start in range(low // BM * BM, high, BM):
         rows = start + tl.arange(0, BM)
         w, live = weights(
             q, k, where, form, lse_ptr, sizes, flat, b, head, rows, cols, rows < sizes.nq, there,
