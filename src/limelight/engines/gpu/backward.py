@@ -61,8 +61,13 @@ def load_numbers(of_rows, sizes, flat, rows, exists):
     """logsumexp in base 2 and delta of some rows of a head."""
     at = of_rows + tl.cast(flat, tl.int64) * sizes.nq + rows
     second = tl.cast(sizes.batch, tl.int64) * sizes.heads * sizes.nq
-    lse = tl.load(at, mask=exists, other=float("inf"))
-    return lse, tl.load(at + second, mask=exists, other=0.0)
+    if exists is None:
+        lse = tl.load(at)
+        delta = tl.load(at + second)
+    else:
+        lse = tl.load(at, mask=exists, other=float("inf"))
+        delta = tl.load(at + second, mask=exists, other=0.0)
+    return lse, delta
 
 
 @triton.jit
@@ -103,8 +108,9 @@ def from_keys(
     """grad_query of a tile of rows with what a block of keys adds."""
     cols = start + tl.arange(0, BN)
     there = cols < sizes.nk
-    keys = load_rows(k, b, hk, cols, there, sizes.d, D)
-    values = load_rows(v, b, hk, cols, there, sizes.dv, DV)
+    held = there if MASKED else None
+    keys = load_rows(k, b, hk, cols, held, sizes.d, D)
+    values = load_rows(v, b, hk, cols, held, sizes.dv, DV)
     dots = tl.dot(queries, tl.trans(keys), input_precision=EXACT)  # [BM, BN]
     dp = tl.dot(grads, tl.trans(values), input_precision=EXACT)
     live, p, ds, dd = slopes(
@@ -191,9 +197,10 @@ def from_rows(
     """
     rows = start + tl.arange(0, BM)
     exists = rows < sizes.nq
-    queries = load_rows(q, b, head, rows, exists, sizes.d, D)
-    grads = load_rows(grad, b, head, rows, exists, sizes.dv, DV)
-    lse, delta = load_numbers(of_rows, sizes, b * sizes.heads + head, rows, exists)
+    held = exists if MASKED else None
+    queries = load_rows(q, b, head, rows, held, sizes.d, D)
+    grads = load_rows(grad, b, head, rows, held, sizes.dv, DV)
+    lse, delta = load_numbers(of_rows, sizes, b * sizes.heads + head, rows, held)
     dots = tl.dot(keys, tl.trans(queries), input_precision=EXACT)  # [BN, BM]
     dp = tl.dot(values, tl.trans(grads), input_precision=EXACT)
     live, p, ds, dd = slopes(

@@ -69,11 +69,17 @@ def tanh(x):
 
 @triton.jit
 def load_rows(x, b, heads, rows, inside, size, WIDTH: tl.constexpr):
-    """Rows of an Array, [rows, WIDTH]; zeros outside. `heads` may be a number or one a row."""
+    """Rows of an Array, [rows, WIDTH]; zeros outside. `heads` may be a number or one a row.
+
+    `inside` says which rows there are, None that all of them are.
+    """
     cols = tl.arange(0, WIDTH)
     at = tl.cast(b, tl.int64) * x.sb + tl.cast(heads, tl.int64) * x.sh + rows.to(tl.int64) * x.sn
     ptr = x.ptr + at[:, None] + (cols.to(tl.int64) * x.sd)[None, :]
-    return tl.load(ptr, mask=inside[:, None] & (cols < size)[None, :], other=0.0)
+    held = (cols < size)[None, :]
+    if inside is not None:
+        held = held & inside[:, None]
+    return tl.load(ptr, mask=held, other=0.0)
 
 
 @triton.jit

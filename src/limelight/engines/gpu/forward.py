@@ -95,7 +95,7 @@ def mix(
     """
     HIDES: tl.constexpr = BAND or SPANS > 0 or where.dense is not None or form.bias is not None
     cols = start + tl.arange(0, BN)
-    there = cols >= 0
+    there = None
     across = (rows * 0 + heads)[:, None]
     ok = None
     if MASKED:
