@@ -147,7 +147,9 @@ def query_kernel(
         wanted = spoilt(grad_q, b, head, first, sizes.nq, sizes.d, BM, D)
     if wanted:
         last = tl.minimum(first + BM, sizes.nq) - 1
-        low, high = reach(where, b, head, rows, exists, first, last, sizes.nk, BAND, SPANS)
+        low, high, whole_low, whole_high = reach(
+            where, b, head, rows, exists, first, last, sizes.nk, BAND, SPANS
+        )
         queries = load_rows(q, b, head, rows, exists, sizes.d, D)
         grads = load_rows(grad, b, head, rows, exists, sizes.dv, DV)
         if AGAIN:
@@ -158,10 +160,8 @@ def query_kernel(
         else:
             lse, delta = load_numbers(of_rows, sizes, flat, rows, exists)
         acc = tl.zeros([BM, D], tl.float32)
-        PLAIN: tl.constexpr = SPANS == 0 and where.dense is None and form.bias is None
-        begin, full, partial, end = whole(
-            where.low, where.high, first, last, low, high, BN, BAND, PLAIN and not AGAIN
-        )
+        PLAIN: tl.constexpr = where.dense is None and form.bias is None and not AGAIN
+        begin, full, partial, end = whole(low, high, whole_low, whole_high, BN, PLAIN)
         for start in range(full, partial, BN):
             acc = from_keys(
                 k, v, where, form, sizes, b, hk, head, rows, exists, queries, grads, lse, delta,
@@ -245,13 +245,13 @@ def key_kernel(
         values = load_rows(v, b, hk, cols, there, sizes.dv, DV)
         dk = tl.zeros([BN, D], tl.float32)
         dv = tl.zeros([BN, DV], tl.float32)
-        PLAIN: tl.constexpr = SPANS == 0 and where.dense is None and form.bias is None
+        PLAIN: tl.constexpr = where.dense is None and form.bias is None and not AGAIN
         for g in range(sizes.group):
             head = hk * sizes.group + g
-            low, high = row_reach(where, b, head, first, last, sizes.nq, BAND, SPANS)
-            begin, full, partial, end = whole(
-                -where.high, -where.low, first, last, low, high, BM, BAND, PLAIN and not AGAIN
+            low, high, whole_low, whole_high = row_reach(
+                where, b, head, first, last, sizes.nq, BAND, SPANS
             )
+            begin, full, partial, end = whole(low, high, whole_low, whole_high, BM, PLAIN)
             for start in range(full, partial, BM):
                 dk, dv = from_rows(
                     q, grad, of_rows, where, form, sizes, b, head, cols, there, keys,

@@ -125,19 +125,27 @@ def allowed(where, b, heads, rows, cols, exists, there, BAND: tl.constexpr, SPAN
 
 @triton.jit
 def reach(where, b, heads, rows, exists, first, last, nk, BAND: tl.constexpr, SPANS: tl.constexpr):
-    """The keys [low, high) that some row of a tile may see; first and last are its extreme rows."""
+    """The keys [low, high) that some row of a tile may see, and those that every row sees.
+
+    first and last are the tile's extreme rows. What every row sees, as far as band and spans tell,
+    comes as a second pair; there may be none.
+    """
     low = 0
     high = nk
+    whole_low = 0
+    whole_high = nk
     if BAND:
         low = tl.maximum(first + where.low, 0)
         high = tl.minimum(last + where.high + 1, nk)
+        whole_low = tl.maximum(last + where.low, 0)
+        whole_high = tl.minimum(first + where.high + 1, nk)
     if SPANS > 0:
         at = (
             tl.cast(b, tl.int64) * where.spans_sb
             + tl.cast(heads, tl.int64) * where.spans_sh
             + rows.to(tl.int64) * where.spans_sq
         )
-        lowest = tl.full([rows.shape[0]], 2147483647, tl.int32)
+        lowest = tl.zeros([rows.shape[0]], tl.int32) + nk
         highest = tl.zeros([rows.shape[0]], tl.int32)
         for r in tl.static_range(SPANS):
             start = tl.load(where.spans + at + 2 * r, mask=exists, other=0)
@@ -145,59 +153,75 @@ def reach(where, b, heads, rows, exists, first, last, nk, BAND: tl.constexpr, SP
             some = stop > start
             lowest = tl.where(some, tl.minimum(lowest, start), lowest)
             highest = tl.where(some, tl.maximum(highest, stop), highest)
+            if SPANS == 1:
+                whole_low = tl.maximum(whole_low, tl.max(start, 0))
+                whole_high = tl.minimum(whole_high, tl.min(tl.where(exists, stop, nk), 0))
+            else:
+                whole_high = 0
         low = tl.maximum(low, tl.min(lowest, 0))
         high = tl.minimum(high, tl.max(highest, 0))
-    return low, high
+    return low, high, whole_low, whole_high
 
 
 @triton.jit
 def row_reach(where, b, head, first, last, nq, BAND: tl.constexpr, SPANS: tl.constexpr):
-    """The rows [low, high) that may see some key of a tile; first and last are its extreme keys."""
+    """The rows [low, high) that may see some key of a tile, and those that see every key of it.
+
+    The other way round than `reach`: first and last are the tile's extreme keys.
+    """
     low = 0
     high = nq
+    whole_low = 0
+    whole_high = nq
     if BAND:
         low = tl.maximum(first - where.high, 0)
         high = tl.minimum(last - where.low + 1, nq)
+        whole_low = tl.maximum(last - where.high, 0)
+        whole_high = tl.minimum(first - where.low + 1, nq)
     if SPANS > 0:
         CHUNK: tl.constexpr = 1024
         at = tl.cast(b, tl.int64) * where.spans_sb + tl.cast(head, tl.int64) * where.spans_sh
-        lowest = tl.full([CHUNK], 2147483647, tl.int32)
+        lowest = tl.zeros([CHUNK], tl.int32) + nq
         highest = tl.full([CHUNK], -1, tl.int32)
-        for start in range(low, high, CHUNK):
-            rows = start + tl.arange(0, CHUNK)
+        least = tl.zeros([CHUNK], tl.int32) + nq
+        most = tl.full([CHUNK], -1, tl.int32)
+        count = tl.zeros([CHUNK], tl.int32)
+        for chunk in range(low, high, CHUNK):
+            rows = chunk + tl.arange(0, CHUNK)
             exists = rows < high
             for r in tl.static_range(SPANS):
                 span = where.spans + at + rows.to(tl.int64) * where.spans_sq + 2 * r
-                begin = tl.load(span, mask=exists, other=0)
-                end = tl.load(span + 1, mask=exists, other=0)
-                some = (tl.maximum(begin, first) < tl.minimum(end, last + 1)) & exists
+                start = tl.load(span, mask=exists, other=0)
+                stop = tl.load(span + 1, mask=exists, other=0)
+                some = tl.maximum(start, first) < tl.minimum(stop, last + 1)
                 lowest = tl.where(some, tl.minimum(lowest, rows), lowest)
                 highest = tl.where(some, tl.maximum(highest, rows), highest)
+                if SPANS == 1:
+                    every = some & (start <= first) & (stop > last)
+                    least = tl.where(every, tl.minimum(least, rows), least)
+                    most = tl.where(every, tl.maximum(most, rows), most)
+                    count += every.to(tl.int32)
         low = tl.minimum(tl.min(lowest, 0), high)
         high = tl.maximum(tl.max(highest, 0) + 1, low)
-    return low, high
+        one_stretch = tl.sum(count, 0) == tl.max(most, 0) - tl.min(least, 0) + 1
+        whole_low = tl.maximum(whole_low, tl.min(least, 0))
+        whole_high = tl.where(one_stretch, tl.minimum(whole_high, tl.max(most, 0) + 1), 0)
+    return low, high, whole_low, whole_high
 
 
 @triton.jit
-def whole(
-    shift_low, shift_high, first, last, low, high, STEP: tl.constexpr, BAND: tl.constexpr,
-    PLAIN: tl.constexpr,
-):  # fmt: skip
-    """Blocks from low to high: (begin, first of the whole ones, past the last of them, end).
+def whole(low, high, whole_low, whole_high, STEP: tl.constexpr, PLAIN: tl.constexpr):
+    """The blocks from low to high: (begin, the first whole one, past the last of them, end).
 
-    A whole block is one that everybody from `first` to `last` sees, or is seen by, in full; with
-    the band shift_low ≤ block - tile ≤ shift_high. There are none without PLAIN.
+    A whole block needs no mask. Without PLAIN none is: a boolean array or a bias is read by cell.
     """
     begin = low // STEP * STEP
     end = tl.maximum(tl.cdiv(high, STEP) * STEP, begin)
     full = begin
     partial = begin
     if PLAIN:
-        if BAND:
-            low = tl.maximum(low, last + shift_low)
-            high = tl.minimum(high, first + shift_high + 1)
-        full = tl.minimum(tl.cdiv(tl.maximum(low, 0), STEP) * STEP, end)
-        partial = tl.maximum(tl.maximum(high, 0) // STEP * STEP, full)
+        full = tl.minimum(tl.cdiv(tl.maximum(low, whole_low), STEP) * STEP, end)
+        partial = tl.maximum(tl.maximum(tl.minimum(high, whole_high), 0) // STEP * STEP, full)
     return begin, full, partial, end
 
 

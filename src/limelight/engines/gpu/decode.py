@@ -37,11 +37,13 @@ def decode_kernel(
     rows = r // sizes.group
     heads = hk * sizes.group + (r - rows * sizes.group)
     exists = rows < sizes.nq
-    low, high = reach(where, b, heads, rows, exists, 0, sizes.nq - 1, sizes.nk, BAND, SPANS)
+    low, high, whole_low, whole_high = reach(
+        where, b, heads, rows, exists, 0, sizes.nq - 1, sizes.nk, BAND, SPANS
+    )
     low = tl.maximum(low, part * keys_a_part)
     high = tl.minimum(high, part * keys_a_part + keys_a_part)
     acc, m, l, e = attend(
-        q, k, v, where, form, sizes, b, hk, heads, rows, exists, 0, sizes.nq - 1, low, high,
+        q, k, v, where, form, sizes, b, hk, heads, rows, exists, low, high, whole_low, whole_high,
         BM, BN, D, DV, HEALTH, BAND, SPANS, EXACT,
     )  # fmt: skip
     sink = 0.0

@@ -49,23 +49,22 @@ class Rows(NamedTuple):
 
 @triton.jit
 def attend(
-    q, k, v, where, form, sizes, b, hk, heads, rows, exists, first, last, key_low, key_high,
-    BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
+    q, k, v, where, form, sizes, b, hk, heads, rows, exists, key_low, key_high, whole_low,
+    whole_high, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     HEALTH: tl.constexpr, BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """Rows against the keys [key_low, key_high): unnormalised output, maximum, Σp and Σp·y.
 
-    Blocks of keys that all rows from `first` to `last` see whole come first, without a mask.
+    Blocks of keys that all rows see, those within [whole_low, whole_high), come first, without a
+    mask.
     """
     queries = load_rows(q, b, heads, rows, exists, sizes.d, D)  # [BM, D]
     m = tl.full([BM], NOTHING, tl.float32)
     l = tl.zeros([BM], tl.float32)
     e = tl.zeros([BM], tl.float32)
     acc = tl.zeros([BM, DV], tl.float32)
-    PLAIN: tl.constexpr = SPANS == 0 and where.dense is None and form.bias is None
-    begin, full, partial, end = whole(
-        where.low, where.high, first, last, key_low, key_high, BN, BAND, PLAIN
-    )
+    PLAIN: tl.constexpr = where.dense is None and form.bias is None
+    begin, full, partial, end = whole(key_low, key_high, whole_low, whole_high, BN, PLAIN)
     for start in range(full, partial, BN):
         acc, m, l, e = mix(
             k, v, where, form, sizes, b, hk, heads, rows, exists, queries, start, key_low,
@@ -195,10 +194,12 @@ def tile_of_head(
     rows = first + tl.arange(0, BM)
     exists = rows < sizes.nq
     last = tl.minimum(first + BM, sizes.nq) - 1
-    low, high = reach(where, b, head, rows, exists, first, last, sizes.nk, BAND, SPANS)
+    low, high, whole_low, whole_high = reach(
+        where, b, head, rows, exists, first, last, sizes.nk, BAND, SPANS
+    )
     acc, m, l, e = attend(
-        q, k, v, where, form, sizes, b, head // sizes.group, head, rows, exists, first, last,
-        low, high, BM, BN, D, DV, HEALTH, BAND, SPANS, EXACT,
+        q, k, v, where, form, sizes, b, head // sizes.group, head, rows, exists, low, high,
+        whole_low, whole_high, BM, BN, D, DV, HEALTH, BAND, SPANS, EXACT,
     )  # fmt: skip
     sink = 0.0
     if SINKS:

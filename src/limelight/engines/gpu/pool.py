@@ -65,7 +65,7 @@ def pool_kernel(
         rows = row + tl.arange(0, BM)
         exists = rows < bottom
         last = tl.minimum(row + BM, bottom) - 1
-        low, high = reach(where, b, head, rows, exists, row, last, sizes.nk, BAND, SPANS)
+        low, high, _, _ = reach(where, b, head, rows, exists, row, last, sizes.nk, BAND, SPANS)
         low = tl.maximum(low, left)
         high = tl.minimum(high, right)
         for col in range(low, high, BN):
@@ -105,7 +105,7 @@ def received_kernel(
     cols = first + tl.arange(0, BN)
     there = cols < sizes.nk
     last = tl.minimum(first + BN, sizes.nk) - 1
-    low, high = row_reach(where, b, head, first, last, sizes.nq, BAND, SPANS)
+    low, high, _, _ = row_reach(where, b, head, first, last, sizes.nq, BAND, SPANS)
     acc = tl.zeros([BN], tl.float32)
     for start in range(low // BM * BM, high, BM):
         rows = start + tl.arange(0, BM)
