@@ -66,29 +66,20 @@ def square(call: Call) -> Blocks:
 
 
 def query_gradient(call: Call) -> Blocks:
-    size = _half_size(call)
-    if size == 64:
-        return Blocks(128, 64, 8, 3)
-    if size == 128:
-        return Blocks(128, 64, 8, 2)
-    return square(call)
+    if not _roomy(call):
+        return square(call)
+    return Blocks(64, 64, 4, 3 if max(widths(call)) <= 64 else 2)
 
 
 def key_gradient(call: Call) -> Blocks:
-    size = _half_size(call)
-    if size == 64:
-        return Blocks(64, 128, 8, 2)
-    if size == 128:
-        return Blocks(64, 128, 8, 2)
-    return square(call)
+    return Blocks(64, 64, 4, 2) if _roomy(call) else square(call)
 
 
-def _half_size(call: Call) -> int:
-    """64 or 128 for half types on a chip with room for large tiles, else 0."""
-    size = launch.power_of_two(max(call.head_size, call.value_size))
-    roomy = chip(call.query.device).shared >= 160 << 10
-    large = roomy and not launch.INTERPRETED and call.dtype != "float32"
-    return max(64, size) if large and size <= 128 else 0
+def _roomy(call: Call) -> bool:
+    """Whether the call's half types leave the chip room for several tiles in flight."""
+    if launch.INTERPRETED or call.dtype == "float32" or max(widths(call)) > 128:
+        return False
+    return chip(call.query.device).shared >= 160 << 10
 
 
 def fitting(size: int) -> int:
