@@ -108,6 +108,7 @@ CASES = [
     Case("sinks-masked", sinks=True, mask=_random(0.05)),
     Case("unscaled", scale=1.0),
     Case("negative-scale", scale=-0.3),
+    Case("even", scale=0.0, mask=ll.Causal() & ll.Lengths([53, 0])),
     Case("large-logits", spread=1e4),
     Case("everything", heads=6, key_heads=3, bias=(6, 37, 53), hidden_bias=0.2, softcap=4.0,
          sinks=True, scale=0.4, mask=ll.Causal() & ll.Lengths([53, 29])),

@@ -26,7 +26,7 @@ missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name
 pytestmark = pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not installed")
 inside = pytest.mark.skipif(not INSIDE, reason="runs under the interpreter, by the test above")
 QUICK = {"grouped", "causal", "causal-more-queries", "window", "lengths-zero", "documents-scattered",
-         "array-thin", "bias-heads", "everything", "decode", "negative-scale"}  # fmt: skip
+         "array-thin", "bias-heads", "everything", "decode", "negative-scale", "even"}  # fmt: skip
 
 
 @pytest.mark.skipif(INSIDE, reason="this is the outer test")

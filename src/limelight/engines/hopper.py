@@ -44,8 +44,8 @@ def cannot(call: Call) -> str | None:
         return f"it takes head sizes up to {LARGEST}, and this one is {size}"
     if call.value_size == 0:
         return "it needs values, and the call has none"
-    if not 1e-30 < call.scale < 1e30:
-        return f"it takes a positive scale, and this one is {call.scale:g}"
+    if not 1e-30 < abs(call.scale) < 1e30:
+        return f"it takes a scale between 1e-30 and 1e30, and this one is {call.scale:g}"
     return None
 
 
@@ -213,6 +213,8 @@ def fused_backward(call: Call) -> bool | None:
     if torch.are_deterministic_algorithms_enabled():
         return None
     if call.bias is not None or call.softcap is not None or call.sinks is not None:
+        return None
+    if call.scale < 0:
         return None
     size = call.head_size
     if size != call.value_size or size not in (64, 80, 96, 112, 128):

@@ -33,7 +33,7 @@ def again_kernel(
                 tile_of_head(
                     q, k, v, where, form, sinks, output, stats, sizes, flat,
                     (place - flat * tiles) * BM,
-                    BM, BN, D, DV, HEALTH, BAND, SPANS, SINKS, EXACT,
+                    BM, BN, D, DV, HEALTH, BAND, SPANS, SINKS, EXACT, True,
                 )  # fmt: skip
                 tl.debug_barrier()  # all warps have read the flag
                 tl.store(flags + place, 0)

@@ -26,6 +26,7 @@ from limelight.engines.gpu.cells import (
     reach,
     row_reach,
     seen,
+    spoilt,
     store_rows,
     whole,
 )
@@ -131,8 +132,7 @@ def query_kernel(
     """grad_query, a tile of rows a program. Grid: (tiles, batch × query heads).
 
     A masked infinity or NaN makes all of a tile NaN. With AGAIN only the tiles of grad_q that hold
-    one are computed, with care; of_rows is then the logsumexp alone. A masked key reaches every row
-    of a tile, so one row in 16 tells.
+    one are computed, with care; of_rows is then the logsumexp alone.
     """
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
     flat = tl.program_id(1)
@@ -175,14 +175,6 @@ def query_kernel(
                 start, acc, BN, D, DV, BAND, SPANS, EXACT, True, AGAIN,
             )  # fmt: skip
         store_rows(grad_q, b, head, rows, exists, sizes.d, acc * form.scale, D)
-
-
-@triton.jit
-def spoilt(x, b, head, first, length, size, TILE: tl.constexpr, WIDTH: tl.constexpr):
-    """Whether one in 16 of a tile's rows holds an infinity or NaN."""
-    probes = first + 16 * tl.arange(0, TILE // 16)
-    rows = load_rows(x, b, head, probes, probes < length, size, WIDTH)
-    return tl.min(finite(rows).to(tl.int32)) == 0
 
 
 @triton.jit

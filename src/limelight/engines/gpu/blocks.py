@@ -47,7 +47,9 @@ def forward(call: Call) -> Blocks:
     if size <= 64:
         return Blocks(64, 32, 4, 2) if wide else Blocks(128, 64, 4, 3)
     if size <= 128:
-        return Blocks(32, 32, 4, 2) if wide else Blocks(128, 64, 8, 2)
+        if wide:
+            return Blocks(32, 32, 4, 2)
+        return Blocks(128, 64, 8, 3) if _roomy(call) else Blocks(64, 64, 4, 2)
     if size <= 256:
         return Blocks(32, 16, 4, 1) if wide else Blocks(64, 32, 4, 2)
     return Blocks(16, 16, 4, 1) if wide else Blocks(32, 16, 4, 1)

@@ -270,3 +270,14 @@ def seen(ok, x):
     lost = tl.dot(see, (x != x).to(tl.float16)) > 0.0
     bad = tl.where(up, float("inf"), 0.0) + tl.where(down, float("-inf"), 0.0)
     return tl.where(lost, float("nan"), bad)
+
+
+@triton.jit
+def spoilt(x, b, head, first, length, size, TILE: tl.constexpr, WIDTH: tl.constexpr):
+    """Whether a tile holds an infinity or NaN that came from a masked cell.
+
+    Such a one reaches every row of its tile, so one row in 16 tells.
+    """
+    probes = first + 16 * tl.arange(0, TILE // 16)
+    rows = load_rows(x, b, head, probes, probes < length, size, WIDTH)
+    return tl.min(finite(rows).to(tl.int32)) == 0

@@ -27,6 +27,7 @@ def decode_kernel(
     Grid: (parts of the keys, batch × key heads). `partial` has room for [batch × key heads, parts]
     tiles of DV + 3 columns of BM numbers: the mix, the maximum, Σp and Σp·y.
     """
+    HIDES: tl.constexpr = BAND or SPANS > 0 or where.dense is not None or form.bias is not None
     part = tl.program_id(0)
     parts = tl.num_programs(0)
     flat = tl.program_id(1)
@@ -44,7 +45,7 @@ def decode_kernel(
     high = tl.minimum(high, part * keys_a_part + keys_a_part)
     acc, m, l, e = attend(
         q, k, v, where, form, sizes, b, hk, heads, rows, exists, low, high, whole_low, whole_high,
-        BM, BN, D, DV, HEALTH, BAND, SPANS, EXACT,
+        BM, BN, D, DV, HEALTH, BAND, SPANS, EXACT, HIDES,
     )  # fmt: skip
     sink = 0.0
     if SINKS:

@@ -22,9 +22,13 @@ from limelight.engines.gpu.cells import (
     load_rows,
     logits,
     reach,
+    spoilt,
     store_rows,
     whole,
 )
+
+LEAST = tl.constexpr(-200.0)  # 2^-200 is 0 in float32, and finite
+TINY = tl.constexpr(1e-37)  # for a scale of 0: it keeps -inf what it is
 
 
 class Sizes(NamedTuple):
@@ -52,13 +56,18 @@ def attend(
     q, k, v, where, form, sizes, b, hk, heads, rows, exists, key_low, key_high, whole_low,
     whole_high, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     HEALTH: tl.constexpr, BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr,
+    CARE: tl.constexpr,
 ):  # fmt: skip
     """Rows against the keys [key_low, key_high): unnormalised output, maximum, Σp and Σp·y.
 
     Blocks of keys that all rows see, those within [whole_low, whole_high), come first, without a
-    mask.
+    mask. The loops know logits in units of `unit`: without softcap and bias they are the dot
+    products as they are, and the unit is the scale, which is not negative.
     """
     queries = load_rows(q, b, heads, rows, exists, sizes.d, D)  # [BM, D]
+    unit = 1.0
+    if form.softcap is None and form.bias is None:
+        unit = form.scale
     m = tl.full([BM], NOTHING, tl.float32)
     l = tl.zeros([BM], tl.float32)
     e = tl.zeros([BM], tl.float32)
@@ -68,31 +77,30 @@ def attend(
     for start in range(full, partial, BN):
         acc, m, l, e = mix(
             k, v, where, form, sizes, b, hk, heads, rows, exists, queries, start, key_low,
-            key_high, acc, m, l, e, BN, D, DV, HEALTH, BAND, SPANS, EXACT, False,
+            key_high, unit, acc, m, l, e, BN, D, DV, HEALTH, BAND, SPANS, EXACT, False, False,
         )  # fmt: skip
     before = (full - begin) // BN
     for i in range(before + (end - partial) // BN):
         start = tl.where(i < before, begin + i * BN, partial + (i - before) * BN)
         acc, m, l, e = mix(
             k, v, where, form, sizes, b, hk, heads, rows, exists, queries, start, key_low,
-            key_high, acc, m, l, e, BN, D, DV, HEALTH, BAND, SPANS, EXACT, True,
+            key_high, unit, acc, m, l, e, BN, D, DV, HEALTH, BAND, SPANS, EXACT, True, CARE,
         )  # fmt: skip
-    return acc, m, l, e
+    return acc, tl.where(m == NOTHING, m, m * unit), l, e * LN2
 
 
 @triton.jit
 def mix(
     k, v, where, form, sizes, b, hk, heads, rows, exists, queries, start, key_low, key_high,
-    acc, m, l, e, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
+    unit, acc, m, l, e, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     HEALTH: tl.constexpr, BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr,
-    MASKED: tl.constexpr,
+    MASKED: tl.constexpr, CARE: tl.constexpr,
 ):  # fmt: skip
     """One block of keys into the state.
 
-    With y = s - m in nats: p = e^y. When m moves by delta, l and the output shrink by
-    a = e^delta and e becomes a·(e + delta·l).
+    With y = (s - m)·log2(e): p = 2^y. When m moves by delta, l and the output shrink by
+    a = 2^delta and e becomes a·(e + delta·l).
     """
-    HIDES: tl.constexpr = BAND or SPANS > 0 or where.dense is not None or form.bias is not None
     cols = start + tl.arange(0, BN)
     there = None
     across = (rows * 0 + heads)[:, None]
@@ -105,22 +113,29 @@ def mix(
         )  # fmt: skip
     keys = load_rows(k, b, hk, cols, there, sizes.d, D)
     dots = tl.dot(queries, tl.trans(keys), input_precision=EXACT)
-    s, slope = logits(form, dots, b, across, rows[:, None], cols[None, :], ok)  # [BM, BN]
+    s = dots
+    if form.softcap is not None or form.bias is not None:
+        s, slope = logits(form, dots, b, across, rows[:, None], cols[None, :], ok)
+    elif MASKED:
+        s = tl.where(ok, dots, NOTHING)
+    c = tl.maximum(unit * LOG2E, TINY)
     new = tl.maximum(m, tl.max(s, 1))
     base = tl.where(new == NOTHING, 0.0, new)
-    delta = tl.where(l > 0.0, m - base, 0.0)
-    alpha = tl.exp2(delta * LOG2E)
-    y = s - base[:, None]
-    p = tl.exp2(y * LOG2E)
+    delta = tl.where(l > 0.0, (m - base) * c, 0.0)
+    alpha = tl.exp2(delta)
+    y = (s - base[:, None]) * c
     if HEALTH:
-        e = alpha * (e + delta * l) + tl.sum(tl.where(p == 0.0, 0.0, p * y), 1)
+        y = tl.maximum(y, LEAST, propagate_nan=tl.PropagateNan.ALL)
+    p = tl.exp2(y)
+    if HEALTH:
+        e = alpha * (e + delta * l) + tl.sum(p * y, 1)
     l = l * alpha + tl.sum(p, 1)
     acc = acc * alpha[:, None]
     values = load_rows(v, b, hk, cols, there, sizes.dv, DV)
-    careful = False
-    if MASKED and HIDES:
-        careful = tl.min(finite(values).to(tl.int32)) == 0
-    if careful:
+    one_by_one = False
+    if CARE:
+        one_by_one = tl.min(finite(values).to(tl.int32)) == 0
+    if one_by_one:
         acc = mix_one_by_one(v, sizes, b, hk, start, key_high, p, s, acc, BN, DV)
     else:
         acc += tl.dot(p.to(values.dtype), values, input_precision=EXACT)
@@ -186,7 +201,7 @@ def tile_of_head(
     q, k, v, where, form, sinks, output, stats, sizes, flat, first,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     HEALTH: tl.constexpr, BAND: tl.constexpr, SPANS: tl.constexpr, SINKS: tl.constexpr,
-    EXACT: tl.constexpr,
+    EXACT: tl.constexpr, CARE: tl.constexpr,
 ):  # fmt: skip
     """The rows from `first` on of head number `flat`, counted over the batch, from q to output."""
     b = flat // sizes.heads
@@ -199,7 +214,7 @@ def tile_of_head(
     )
     acc, m, l, e = attend(
         q, k, v, where, form, sizes, b, head // sizes.group, head, rows, exists, low, high,
-        whole_low, whole_high, BM, BN, D, DV, HEALTH, BAND, SPANS, EXACT,
+        whole_low, whole_high, BM, BN, D, DV, HEALTH, BAND, SPANS, EXACT, CARE,
     )  # fmt: skip
     sink = 0.0
     if SINKS:
@@ -214,12 +229,21 @@ def forward_kernel(
     q, k, v, where, form, sinks, output, stats, sizes,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     HEALTH: tl.constexpr, BAND: tl.constexpr, SPANS: tl.constexpr, SINKS: tl.constexpr,
-    EXACT: tl.constexpr,
+    EXACT: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
-    """A tile of BM rows of one head against all keys. Grid: (tiles of rows, batch × heads)."""
+    """A tile of BM rows of one head against all keys. Grid: (tiles of rows, batch × heads).
+
+    A masked infinity or NaN makes all of a tile NaN. With AGAIN only the tiles of the output that
+    hold one are computed, with care.
+    """
     tile = tl.num_programs(0) - 1 - tl.program_id(0)  # under a causal mask the last are heaviest
     flat = tl.program_id(1)
-    tile_of_head(
-        q, k, v, where, form, sinks, output, stats, sizes, flat, tile * BM,
-        BM, BN, D, DV, HEALTH, BAND, SPANS, SINKS, EXACT,
-    )  # fmt: skip
+    wanted = True
+    if AGAIN:
+        b = flat // sizes.heads
+        wanted = spoilt(output, b, flat - b * sizes.heads, tile * BM, sizes.nq, sizes.dv, BM, DV)
+    if wanted:
+        tile_of_head(
+            q, k, v, where, form, sinks, output, stats, sizes, flat, tile * BM,
+            BM, BN, D, DV, HEALTH, BAND, SPANS, SINKS, EXACT, AGAIN,
+        )  # fmt: skip

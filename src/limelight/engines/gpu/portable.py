@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,40 +27,55 @@ def forward(call: Call, health: bool) -> launch.Run:
 
 
 def fitting_run(plan: Callable[[Call, bool], launch.Run], call: Call, health: bool) -> launch.Run:
-    """The plan's run, for sizes that do not fit by way of a copy that does."""
-    wide = blocks.fitted(call)
+    """The plan's run; sizes that do not fit and scales below 0 by way of a copy that does."""
+    wide = upright(blocks.fitted(call))
     run = plan(wide, health)
     if wide is call:
         return run
     size = call.value_size
 
     def padded(call: Call) -> State:
-        state = run(blocks.fitted(call))
+        state = run(upright(blocks.fitted(call)))
         output = state.output[..., :size].contiguous()
         return State(output, state.logsumexp, state.max_logit, state.entropy)
 
     return padded
 
 
+def upright(call: Call) -> Call:
+    """The call with a scale that is not negative: the queries take the sign."""
+    if call.scale >= 0:
+        return call
+    return replace(call, query=-call.query, scale=-call.scale)
+
+
 def tiles(call: Call, health: bool) -> launch.Run:
-    """One program a tile of rows."""
-    tile = blocks.forward(call)
-    _, band, spans = launch.where_of(call)
-    grid = (-(-call.queries // tile.rows), call.batch * call.query_heads, 1)
-    kernel = launch.Launch(
-        forward_kernel,
-        (tile.rows, tile.keys, *blocks.widths(call), health, band, spans, call.sinks is not None,
-         launch.precision_of(call)),
-        num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
+    """One program a tile of rows, and with care what something masked spoilt."""
     numbers = Numbers.of(call)
+    passes = [_tiles(call, health, again=False)]
+    if not call.allowed.everything or call.bias is not None:
+        passes.append(_tiles(call, health, again=True))
 
     def run(call: Call) -> State:
         state = launch.empty_state(call, health)
-        kernel(grid, *numbers.around(call, state))
+        arguments = numbers.around(call, state)
+        for grid, kernel in passes:
+            kernel(grid, *arguments)
         return state
 
     return run
+
+
+def _tiles(call: Call, health: bool, again: bool) -> tuple[tuple[int, int, int], launch.Launch]:
+    tile = blocks.square(call) if again else blocks.forward(call)
+    _, band, spans = launch.where_of(call)
+    kernel = launch.Launch(
+        forward_kernel,
+        (tile.rows, tile.keys, *blocks.widths(call), health, band, spans, call.sinks is not None,
+         launch.precision_of(call), again),
+        num_warps=tile.warps, num_stages=1 if again else tile.stages,
+    )  # fmt: skip
+    return (-(-call.queries // tile.rows), call.batch * call.query_heads, 1), kernel
 
 
 @dataclass(frozen=True)
