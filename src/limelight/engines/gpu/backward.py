@@ -162,11 +162,12 @@ def query_kernel(
         acc = tl.zeros([BM, D], tl.float32)
         PLAIN: tl.constexpr = where.dense is None and form.bias is None and not AGAIN
         begin, full, partial, end = whole(low, high, whole_low, whole_high, BN, PLAIN)
-        for start in range(full, partial, BN):
-            acc = from_keys(
-                k, v, where, form, sizes, b, hk, head, rows, exists, queries, grads, lse, delta,
-                start, acc, BN, D, DV, BAND, SPANS, EXACT, False, False,
-            )  # fmt: skip
+        if PLAIN:
+            for start in range(full, partial, BN):
+                acc = from_keys(
+                    k, v, where, form, sizes, b, hk, head, rows, exists, queries, grads, lse,
+                    delta, start, acc, BN, D, DV, BAND, SPANS, EXACT, False, False,
+                )  # fmt: skip
         before = (full - begin) // BN
         for i in range(before + (end - partial) // BN):
             start = tl.where(i < before, begin + i * BN, partial + (i - before) * BN)
@@ -244,11 +245,12 @@ def key_kernel(
                 where, b, head, first, last, sizes.nq, BAND, SPANS
             )
             begin, full, partial, end = whole(low, high, whole_low, whole_high, BM, PLAIN)
-            for start in range(full, partial, BM):
-                dk, dv = from_rows(
-                    q, grad, of_rows, where, form, sizes, b, head, cols, there, keys,
-                    values, start, dk, dv, BM, D, DV, BAND, SPANS, EXACT, False, False,
-                )  # fmt: skip
+            if PLAIN:
+                for start in range(full, partial, BM):
+                    dk, dv = from_rows(
+                        q, grad, of_rows, where, form, sizes, b, head, cols, there, keys,
+                        values, start, dk, dv, BM, D, DV, BAND, SPANS, EXACT, False, False,
+                    )  # fmt: skip
             before = (full - begin) // BM
             for i in range(before + (end - partial) // BM):
                 start = tl.where(i < before, begin + i * BM, partial + (i - before) * BM)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
@@ -38,50 +39,85 @@ class Blocks:
     stages: int
 
 
+Table = dict[int, tuple[Blocks, ...]]  # by head size: the fastest on an H200 first
+
+FORWARD: Table = {
+    64: (Blocks(128, 64, 4, 3), Blocks(64, 64, 4, 2), Blocks(64, 32, 4, 1)),
+    128: (Blocks(128, 64, 8, 3), Blocks(64, 64, 4, 2), Blocks(64, 32, 4, 1)),
+    256: (Blocks(128, 64, 8, 2), Blocks(128, 32, 8, 3), Blocks(64, 32, 4, 2), Blocks(32, 32, 4, 1)),
+    512: (Blocks(32, 16, 4, 1),),
+}
+SQUARE: Table = {
+    64: (Blocks(64, 64, 4, 2), Blocks(32, 32, 4, 1)),
+    128: (Blocks(64, 64, 8, 2), Blocks(64, 64, 8, 1), Blocks(32, 32, 4, 1)),
+    256: (Blocks(32, 32, 4, 2), Blocks(32, 32, 4, 1), Blocks(16, 16, 4, 1)),
+    512: (Blocks(16, 16, 4, 1),),
+}
+QUERY_GRADIENT: Table = {
+    64: (Blocks(64, 64, 4, 3), *SQUARE[64]),
+    128: (Blocks(64, 64, 4, 2), *SQUARE[128]),
+    256: (Blocks(128, 32, 8, 2), *SQUARE[256]),
+    512: SQUARE[512],
+}
+KEY_GRADIENT: Table = {
+    64: SQUARE[64],
+    128: (Blocks(64, 64, 4, 2), *SQUARE[128]),
+    256: (Blocks(64, 64, 8, 2), *SQUARE[256]),
+    512: SQUARE[512],
+}
+WIDE_FORWARD: Table = {
+    64: (Blocks(64, 32, 4, 2),),
+    128: (Blocks(32, 32, 4, 2),),
+    256: (Blocks(32, 16, 4, 1),),
+    512: (Blocks(16, 16, 4, 1),),
+}
+WIDE_SQUARE: Table = {
+    64: (Blocks(32, 32, 4, 1),),
+    128: (Blocks(16, 16, 4, 1),),
+    256: (Blocks(16, 16, 4, 1),),
+    512: (Blocks(16, 16, 4, 1),),
+}
+
+
 def forward(call: Call) -> Blocks:
-    """Forward tiles that fit the shared memory of small GPUs."""
-    if launch.INTERPRETED:
-        return Blocks(64, 64, 4, 1)
-    size = launch.power_of_two(max(call.head_size, call.value_size))
-    wide = call.dtype == "float32"
-    if size <= 64:
-        return Blocks(64, 32, 4, 2) if wide else Blocks(128, 64, 4, 3)
-    if size <= 128:
-        if wide:
-            return Blocks(32, 32, 4, 2)
-        return Blocks(128, 64, 8, 3) if _roomy(call) else Blocks(64, 64, 4, 2)
-    if size <= 256:
-        return Blocks(32, 16, 4, 1) if wide else Blocks(64, 32, 4, 2)
-    return Blocks(16, 16, 4, 1) if wide else Blocks(32, 16, 4, 1)
+    return _first(call, FORWARD, WIDE_FORWARD, lambda tile: (tile.rows, 2 * tile.keys))
 
 
 def square(call: Call) -> Blocks:
-    """Tiles for pictures, care and gradients: they fit small GPUs with four arrays in hand."""
-    if launch.INTERPRETED:
-        return Blocks(64, 64, 4, 1)
-    size = launch.power_of_two(max(call.head_size, call.value_size))
-    if call.dtype == "float32":
-        return Blocks(32, 32, 4, 1) if size <= 64 else Blocks(16, 16, 4, 1)
-    if size <= 128:
-        return Blocks(64, 64, 4 if size <= 64 else 8, 2)
-    return Blocks(32, 32, 4, 1) if size <= 256 else Blocks(16, 16, 4, 1)
+    """Tiles for pictures, care and the bias's gradient."""
+    return _first(call, SQUARE, WIDE_SQUARE, lambda tile: (2 * tile.rows, 2 * tile.keys))
 
 
 def query_gradient(call: Call) -> Blocks:
-    if not _roomy(call):
-        return square(call)
-    return Blocks(64, 64, 4, 3 if max(widths(call)) <= 64 else 2)
+    return _first(call, QUERY_GRADIENT, WIDE_SQUARE, lambda tile: (2 * tile.rows, 2 * tile.keys))
 
 
 def key_gradient(call: Call) -> Blocks:
-    return Blocks(64, 64, 4, 2) if _roomy(call) else square(call)
+    return _first(call, KEY_GRADIENT, WIDE_SQUARE, lambda tile: (2 * tile.keys, 2 * tile.rows))
 
 
-def _roomy(call: Call) -> bool:
-    """Whether the call's half types leave the chip room for several tiles in flight."""
-    if launch.INTERPRETED or call.dtype == "float32" or max(widths(call)) > 128:
-        return False
-    return chip(call.query.device).shared >= 160 << 10
+def _first(
+    call: Call, table: Table, wide: Table, lines: Callable[[Blocks], tuple[int, int]]
+) -> Blocks:
+    """The first tile that fits the chip's shared memory, the last one in any case.
+
+    `lines` are of how many rows of a head's size a program holds, and how many a stage brings. A
+    bias and a boolean array come in stages too.
+    """
+    if launch.INTERPRETED:
+        return Blocks(64, 64, 4, 1)
+    size = launch.power_of_two(max(call.head_size, call.value_size), 64)
+    line = size * call.query.element_size()
+    bias, dense = call.bias, call.allowed.dense
+    cell = (0 if bias is None else bias.element_size()) + (0 if dense is None else 1)
+    room = chip(call.query.device).shared - (2 << 10)  # less what is small
+    tiles = (wide if call.dtype == "float32" else table)[size]
+    for tile in tiles:
+        held, brought = lines(tile)
+        cells = (tile.stages - 1) * tile.rows * tile.keys * cell
+        if (held + tile.stages * brought) * line + cells <= room:
+            return tile
+    return tiles[-1]
 
 
 def fitting(size: int) -> int:

@@ -74,11 +74,12 @@ def attend(
     acc = tl.zeros([BM, DV], tl.float32)
     PLAIN: tl.constexpr = where.dense is None and form.bias is None
     begin, full, partial, end = whole(key_low, key_high, whole_low, whole_high, BN, PLAIN)
-    for start in range(full, partial, BN):
-        acc, m, l, e = mix(
-            k, v, where, form, sizes, b, hk, heads, rows, exists, queries, start, key_low,
-            key_high, unit, acc, m, l, e, BN, D, DV, HEALTH, BAND, SPANS, EXACT, False, False,
-        )  # fmt: skip
+    if PLAIN:
+        for start in range(full, partial, BN):
+            acc, m, l, e = mix(
+                k, v, where, form, sizes, b, hk, heads, rows, exists, queries, start, key_low,
+                key_high, unit, acc, m, l, e, BN, D, DV, HEALTH, BAND, SPANS, EXACT, False, False,
+            )  # fmt: skip
     before = (full - begin) // BN
     for i in range(before + (end - partial) // BN):
         start = tl.where(i < before, begin + i * BN, partial + (i - before) * BN)

@@ -1,0 +1,163 @@
+"""The GPU kernels compiled for chips that are not here: they must fit, and not be serialised.
+
+Triton asks one driver for a process's target, so the compiling is done in processes of their own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
+pytestmark = pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not installed")
+
+SPILLED = 256  # bytes of registers that may be set aside, in the loop over masked blocks
+HOPPER: dict[str, tuple[int, bool, dict[str, Any]]] = {
+    "64, health": (64, True, {}),
+    "64, causal": (64, False, {"causal": True}),
+    "64, bias and mask": (64, True, {"dense": True, "bias": True}),
+    "128": (128, False, {}),
+    "128, causal, health": (128, True, {"causal": True}),
+    "128, softcap, sinks": (128, True, {"softcap": 20.0, "sinks": True}),
+    "256, causal": (256, False, {"causal": True}),
+    "256, health": (256, True, {}),
+}
+CHIPS = {"4090": (89, 99 << 10), "A100": (80, 163 << 10), "H100": (90, 227 << 10)}
+PORTABLE: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "4090, 64, bias and mask": ("4090", 64, {"dense": True, "bias": True}),
+    "4090, 128": ("4090", 128, {}),
+    "4090, 256, softcap, sinks": ("4090", 256, {"softcap": 20.0, "sinks": True}),
+    "A100, 128, bias and mask": ("A100", 128, {"dense": True, "bias": True}),
+    "H100, 128, causal": ("H100", 128, {"causal": True}),
+    "H100, 256, bias and mask": ("H100", 256, {"dense": True, "bias": True}),
+}
+
+
+@pytest.mark.parametrize("kind", HOPPER)
+def test_hopper(kind: str) -> None:
+    said = _in_a_process("hopper", kind)
+    assert "serialized" not in said, said
+    found = re.search(r"(\d+) bytes spill stores", said)
+    assert found, said
+    assert int(found[1]) <= SPILLED, said
+
+
+@pytest.mark.parametrize("kind", PORTABLE)
+def test_portable(kind: str) -> None:
+    bias = "bias" in kind
+    used = dict(line.rsplit(" ", 1) for line in _in_a_process("portable", kind).splitlines())
+    kernels = {name.split(",")[0] for name in used}
+    wanted = {"forward_kernel", "rows_kernel", "query_kernel", "key_kernel"}
+    assert kernels == wanted | ({"bias_kernel"} if bias else set())
+    room = CHIPS[PORTABLE[kind][0]][1]
+    assert all(int(shared) <= room for shared in used.values()), used
+
+
+def _in_a_process(engine: str, kind: str) -> str:
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "tests.engines.test_gpu_compiles", engine, kind]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def compiling(architecture: int) -> list[tuple[Any, Any, tuple[Any, ...]]]:
+    """Launches from here on compile for that chip alone, into this list: kernel, its code, call."""
+    from triton import runtime
+    from triton.backends.compiler import GPUTarget
+
+    from limelight.engines.gpu import launch
+
+    class Absent:
+        """A driver without a device: enough to compile."""
+
+        def get_current_target(self) -> GPUTarget:
+            return GPUTarget("cuda", architecture, 32)
+
+        def get_current_device(self) -> int:
+            return 0
+
+        def get_current_stream(self, device: int) -> int:
+            return 0
+
+    found: list[tuple[Any, Any, tuple[Any, ...]]] = []
+
+    def compile_only(self: launch.Launch, grid: tuple[int, int, int], *arguments: Any) -> None:
+        every = (*launch.bound(arguments), *self.constants)
+        code = self.kernel.warmup(*every, grid=grid, **self.options)
+        found.append((self.kernel, code, self.constants))
+
+    runtime.driver.set_active(Absent())
+    launch.Launch.__call__ = compile_only  # type: ignore[method-assign]
+    return found
+
+
+def call_of(size: int, what: dict[str, Any]) -> Any:
+    import torch
+
+    import limelight as ll
+    from limelight.call import prepare
+
+    n = 2048
+    q, k, v = (torch.zeros(1, 2, n, size, dtype=torch.bfloat16) for _ in range(3))
+    dense = torch.ones(n, n, dtype=torch.bool).tril() if what.get("dense") else None
+    return prepare(
+        q, k, v, mask=ll.Causal() if what.get("causal") else dense,
+        bias=torch.zeros(n, n) if what.get("bias") else None, softcap=what.get("softcap"),
+        sinks=torch.zeros(2) if what.get("sinks") else None,
+    )  # fmt: skip
+
+
+def hopper(kind: str) -> str:
+    """What ptxas says of the kernel that a call of this kind would start on an H100 or H200."""
+    from triton import knobs
+
+    from limelight.engines import hopper
+    from limelight.engines.gpu import hopper_forward
+
+    size, health, what = HOPPER[kind]
+    compiled = compiling(90)
+    call = call_of(size, what)
+    hopper.tiles(call, health)(call)
+    code = next(code for kernel, code, _ in compiled if kernel is hopper_forward.forward_kernel)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "kernel.ptx"
+        source.write_text(code.asm["ptx"])
+        done = subprocess.run(
+            [knobs.nvidia.ptxas.path, "-v", "-arch=sm_90a", str(source), "-o", "/dev/null"],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+def portable(kind: str) -> str:
+    """The kernels of a forward and a backward pass on a chip, and their bytes of shared memory."""
+    import torch
+
+    from limelight.engines.gpu import blocks, gradients, portable
+    from limelight.reference import State
+
+    chip, size, what = PORTABLE[kind]
+    architecture, shared = CHIPS[chip]
+    compiled = compiling(architecture)
+    blocks.chip = lambda device: blocks.Chip(100, shared)  # type: ignore[assignment]
+    call = call_of(size, what)
+    portable.tiles(call, True)(call)
+    rows = torch.zeros(call.query.shape[:3])
+    state = State(torch.zeros_like(call.query), rows, rows, rows)
+    gradients.backward(call, state, torch.zeros_like(call.query))
+    return "\n".join(
+        f"{kernel.__name__}, {constants} {code.metadata.shared}"
+        for kernel, code, constants in compiled
+    )
+
+
+if __name__ == "__main__":
+    print({"hopper": hopper, "portable": portable}[sys.argv[1]](sys.argv[2]))
