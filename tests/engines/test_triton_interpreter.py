@@ -91,7 +91,8 @@ def test_half() -> None:
 
 @inside
 @pytest.mark.parametrize("name", ["grouped", "causal-more-queries", "window", "lengths-zero",
-                                  "documents-scattered", "array-thin", "everything"])  # fmt: skip
+                                  "documents-scattered", "array-thin", "everything",
+                                  "large-logits", "negative-scale"])  # fmt: skip
 def test_backward(name: str) -> None:
     import torch
 
@@ -109,6 +110,29 @@ def test_backward(name: str) -> None:
         if getattr(truth, name) is not None:
             mine, plain = getattr(got, name), getattr(rough, name)
             assert_close(mine, getattr(truth, name), plain, EPS["float32"], name, 3.0)
+
+
+@inside
+def test_the_lowest_bias_is_a_number() -> None:
+    """A row whose keys all have the lowest bias, as padding does, attends to all alike."""
+    import torch
+
+    from limelight.engines import triton
+
+    torch.manual_seed(0)
+    q, k, v, grad = (torch.randn(1, 1, 20, 16) for _ in range(4))
+    bias = torch.zeros(20, 20)
+    bias[3], grad[0, 0, 3] = torch.finfo(torch.float32).min, 0.0
+    call = prepare(q, k, v, bias=bias)
+    with np.errstate(all="ignore"):
+        state = triton.forward(call, health=True)
+        found = triton.backward(call, state, grad)
+    exact = prepare(*(x.double().numpy() for x in (q, k, v)), bias=bias.double().numpy())
+    truth = reference.gradients(exact, grad.double().numpy())
+    assert (state.output[0, 0, 3] - v[0, 0].mean(0)).abs().max() < 1e-5
+    assert abs(float(state.entropy[0, 0, 3]) - np.log(20)) < 1e-5
+    for name in ("query", "key", "value"):
+        assert np.abs(getattr(found, name).numpy() - getattr(truth, name)).max() < 1e-5
 
 
 @inside

@@ -33,11 +33,13 @@ from limelight.engines.gpu.cells import (
 
 
 @triton.jit
-def rows_kernel(output, grad, lse, of_rows, sizes, BM: tl.constexpr, DV: tl.constexpr):
+def rows_kernel(
+    output, grad, lse, of_rows, sizes,
+    BM: tl.constexpr, DV: tl.constexpr, NATS: tl.constexpr,
+):  # fmt: skip
     """What the gradients need of each row, of_rows [2, B, Hq, Nq]. Grid: (tiles, batch × heads).
 
-    First the logsumexp in base 2, +inf for a row without keys: all its weights are then 0. Second
-    delta = Σ grad_output·output.
+    First the logsumexp as `weightless` gives it, second delta = Σ grad_output·output.
     """
     flat = tl.program_id(1)
     b = flat // sizes.heads
@@ -45,7 +47,8 @@ def rows_kernel(output, grad, lse, of_rows, sizes, BM: tl.constexpr, DV: tl.cons
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     exists = rows < sizes.nq
     at = tl.cast(flat, tl.int64) * sizes.nq + rows
-    tl.store(of_rows + at, base2(tl.load(lse + at, mask=exists, other=0.0)), mask=exists)
+    sums = weightless(tl.load(lse + at, mask=exists, other=0.0), NATS)
+    tl.store(of_rows + at, sums, mask=exists)
     o = load_rows(output, b, head, rows, exists, sizes.dv, DV).to(tl.float32)
     g = load_rows(grad, b, head, rows, exists, sizes.dv, DV).to(tl.float32)
     second = tl.cast(sizes.batch, tl.int64) * sizes.heads * sizes.nq
@@ -53,13 +56,18 @@ def rows_kernel(output, grad, lse, of_rows, sizes, BM: tl.constexpr, DV: tl.cons
 
 
 @triton.jit
-def base2(lse):
-    return tl.where(lse == NOTHING, float("inf"), lse * LOG2E)
+def weightless(lse, NATS: tl.constexpr):
+    """logsumexp with +inf for a row without keys: all its weights are then 0.
+
+    Its unit is that of `slopes`: nats, or base 2, where e^(s - lse) is one FMA away from the dot
+    product. That one rounds lse·log2(e), which a half type does not notice.
+    """
+    return tl.where(lse == NOTHING, float("inf"), lse if NATS else lse * LOG2E)
 
 
 @triton.jit
 def load_numbers(of_rows, sizes, flat, rows, exists):
-    """logsumexp in base 2 and delta of some rows of a head."""
+    """logsumexp and delta of some rows of a head."""
     at = of_rows + tl.cast(flat, tl.int64) * sizes.nq + rows
     second = tl.cast(sizes.batch, tl.int64) * sizes.heads * sizes.nq
     if exists is None:
@@ -74,7 +82,8 @@ def load_numbers(of_rows, sizes, flat, rows, exists):
 @triton.jit
 def slopes(
     form, where, b, head, rows, cols, exists, there, dots, dp, lse, delta,
-    BAND: tl.constexpr, SPANS: tl.constexpr, MASKED: tl.constexpr, CAREFUL: tl.constexpr,
+    BAND: tl.constexpr, SPANS: tl.constexpr, NATS: tl.constexpr, MASKED: tl.constexpr,
+    CAREFUL: tl.constexpr,
 ):  # fmt: skip
     """Of a tile, either way round: the cells seen, the weights, ds, and ds by the scaled products.
 
@@ -84,13 +93,13 @@ def slopes(
     if MASKED:
         ok = allowed(where, b, head, rows, cols, exists, there, BAND, SPANS)
     slope = 1.0
-    if form.softcap is None and form.bias is None:
+    if NATS:
+        s, slope = logits(form, dots, b, head, rows, cols, ok)
+        y = tl.where(s == NOTHING, s, (s - lse) * LOG2E)
+    else:
         y = dots * (form.scale * LOG2E) - lse
         if MASKED:
             y = tl.where(ok, y, NOTHING)
-    else:
-        s, slope = logits(form, dots, b, head, rows, cols, ok)
-        y = s * LOG2E - lse
     p = tl.exp2(y)
     ds = p * (dp - delta)
     live = y != NOTHING
@@ -104,7 +113,7 @@ def slopes(
 def from_keys(
     k, v, where, form, sizes, b, hk, head, rows, exists, queries, grads, lse, delta, start, acc,
     BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, BAND: tl.constexpr, SPANS: tl.constexpr,
-    EXACT: tl.constexpr, MASKED: tl.constexpr, CAREFUL: tl.constexpr,
+    EXACT: tl.constexpr, NATS: tl.constexpr, MASKED: tl.constexpr, CAREFUL: tl.constexpr,
 ):  # fmt: skip
     """grad_query of a tile of rows with what a block of keys adds."""
     cols = start + tl.arange(0, BN)
@@ -116,7 +125,7 @@ def from_keys(
     dp = tl.dot(grads, tl.trans(values), input_precision=EXACT)
     live, p, ds, dd = slopes(
         form, where, b, head, rows[:, None], cols[None, :], exists[:, None], there[None, :],
-        dots, dp, lse[:, None], delta[:, None], BAND, SPANS, MASKED, CAREFUL,
+        dots, dp, lse[:, None], delta[:, None], BAND, SPANS, NATS, MASKED, CAREFUL,
     )  # fmt: skip
     if CAREFUL:
         keys = clean(keys)
@@ -127,7 +136,8 @@ def from_keys(
 def query_kernel(
     q, k, v, output, grad, of_rows, where, form, grad_q, sizes,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
-    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, AGAIN: tl.constexpr,
+    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, NATS: tl.constexpr,
+    AGAIN: tl.constexpr,
 ):  # fmt: skip
     """grad_query, a tile of rows a program. Grid: (tiles, batch × query heads).
 
@@ -154,7 +164,7 @@ def query_kernel(
         grads = load_rows(grad, b, head, rows, exists, sizes.dv, DV)
         if AGAIN:
             at = tl.cast(flat, tl.int64) * sizes.nq + rows
-            lse = base2(tl.load(of_rows + at, mask=exists, other=NOTHING))
+            lse = weightless(tl.load(of_rows + at, mask=exists, other=NOTHING), NATS)
             o = load_rows(output, b, head, rows, exists, sizes.dv, DV).to(tl.float32)
             delta = tl.sum(o * grads.to(tl.float32), 1)
         else:
@@ -166,14 +176,14 @@ def query_kernel(
             for start in range(full, partial, BN):
                 acc = from_keys(
                     k, v, where, form, sizes, b, hk, head, rows, exists, queries, grads, lse,
-                    delta, start, acc, BN, D, DV, BAND, SPANS, EXACT, False, False,
+                    delta, start, acc, BN, D, DV, BAND, SPANS, EXACT, NATS, False, False,
                 )  # fmt: skip
         before = (full - begin) // BN
         for i in range(before + (end - partial) // BN):
             start = tl.where(i < before, begin + i * BN, partial + (i - before) * BN)
             acc = from_keys(
                 k, v, where, form, sizes, b, hk, head, rows, exists, queries, grads, lse, delta,
-                start, acc, BN, D, DV, BAND, SPANS, EXACT, True, AGAIN,
+                start, acc, BN, D, DV, BAND, SPANS, EXACT, NATS, True, AGAIN,
             )  # fmt: skip
         store_rows(grad_q, b, head, rows, exists, sizes.d, acc * form.scale, D)
 
@@ -182,7 +192,8 @@ def query_kernel(
 def from_rows(
     q, grad, of_rows, where, form, sizes, b, head, cols, there, keys, values, start,
     dk, dv, BM: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, BAND: tl.constexpr,
-    SPANS: tl.constexpr, EXACT: tl.constexpr, MASKED: tl.constexpr, CAREFUL: tl.constexpr,
+    SPANS: tl.constexpr, EXACT: tl.constexpr, NATS: tl.constexpr, MASKED: tl.constexpr,
+    CAREFUL: tl.constexpr,
 ):  # fmt: skip
     """grad_key and grad_value of a tile of keys with what a block of rows adds.
 
@@ -198,7 +209,7 @@ def from_rows(
     dp = tl.dot(values, tl.trans(grads), input_precision=EXACT)
     live, p, ds, dd = slopes(
         form, where, b, head, rows[None, :], cols[:, None], exists[None, :], there[:, None],
-        dots, dp, lse[None, :], delta[None, :], BAND, SPANS, MASKED, CAREFUL,
+        dots, dp, lse[None, :], delta[None, :], BAND, SPANS, NATS, MASKED, CAREFUL,
     )  # fmt: skip
     if CAREFUL:
         if tl.min(finite(grads).to(tl.int32)) == 0:
@@ -214,7 +225,8 @@ def from_rows(
 def key_kernel(
     q, k, v, grad, of_rows, where, form, grad_k, grad_v, sizes,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
-    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, AGAIN: tl.constexpr,
+    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, NATS: tl.constexpr,
+    AGAIN: tl.constexpr,
 ):  # fmt: skip
     """grad_key and grad_value, a tile of keys a program. Grid: (tiles, batch × key heads).
 
@@ -249,14 +261,14 @@ def key_kernel(
                 for start in range(full, partial, BM):
                     dk, dv = from_rows(
                         q, grad, of_rows, where, form, sizes, b, head, cols, there, keys,
-                        values, start, dk, dv, BM, D, DV, BAND, SPANS, EXACT, False, False,
+                        values, start, dk, dv, BM, D, DV, BAND, SPANS, EXACT, NATS, False, False,
                     )  # fmt: skip
             before = (full - begin) // BM
             for i in range(before + (end - partial) // BM):
                 start = tl.where(i < before, begin + i * BM, partial + (i - before) * BM)
                 dk, dv = from_rows(
                     q, grad, of_rows, where, form, sizes, b, head, cols, there, keys,
-                    values, start, dk, dv, BM, D, DV, BAND, SPANS, EXACT, True, AGAIN,
+                    values, start, dk, dv, BM, D, DV, BAND, SPANS, EXACT, NATS, True, AGAIN,
                 )  # fmt: skip
         store_rows(grad_k, b, hk, cols, there, sizes.d, dk * form.scale, D)
         store_rows(grad_v, b, hk, cols, there, sizes.dv, dv, DV)
@@ -266,7 +278,7 @@ def key_kernel(
 def bias_kernel(
     q, k, v, grad, of_rows, where, form, grad_bias, sizes, batches, heads,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
-    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr,
+    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, NATS: tl.constexpr,
     ALL_ROWS: tl.constexpr, ALL_COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """grad_bias [B|1, H|1, Nq|1, Nk|1] in float32, a tile a program, summed over what it serves.
@@ -302,7 +314,7 @@ def bias_kernel(
                     live, p, ds, dd = slopes(
                         form, where, b, head, rows[:, None], cols[None, :], exists[:, None],
                         there[None, :], dots, dp, lse[:, None], delta[:, None], BAND, SPANS,
-                        True, True,
+                        NATS, True, True,
                     )  # fmt: skip
                     acc += ds
     rows = row_from + tl.arange(0, BM)

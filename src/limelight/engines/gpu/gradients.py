@@ -10,7 +10,7 @@ from limelight.reference import Gradients, State
 
 
 def of_rows(call: Call, state: State, grad_output: torch.Tensor) -> torch.Tensor:
-    """What the kernels need of each row, [2, B, Hq, Nq]: logsumexp in base 2, and delta."""
+    """What the kernels need of each row, [2, B, Hq, Nq]: logsumexp and delta."""
     from limelight.engines.gpu import backward as kernels
 
     found = torch.empty((2, *state.logsumexp.shape), dtype=torch.float32, device=call.query.device)
@@ -20,7 +20,7 @@ def of_rows(call: Call, state: State, grad_output: torch.Tensor) -> torch.Tensor
         (-(-call.queries // rows), call.batch * call.query_heads, 1),
         (launch.plain(state.output), launch.plain(grad_output), state.logsumexp, found,
          launch.sizes_of(call)),
-        (rows, launch.power_of_two(call.value_size)),
+        (rows, launch.power_of_two(call.value_size), _nats(call)),
     )  # fmt: skip
     return found
 
@@ -82,8 +82,17 @@ def _key(
 def _constants(call: Call, tile: blocks.Blocks) -> tuple[object, ...]:
     _, band, spans = launch.where_of(call)
     return (
-        tile.rows, tile.keys, *blocks.widths(call), band, spans, launch.precision_of(call)
+        tile.rows, tile.keys, *blocks.widths(call), band, spans, launch.precision_of(call),
+        _nats(call),
     )  # fmt: skip
+
+
+def _nats(call: Call) -> bool:
+    """Whether differences of logits are exact, in nats; see `backward.weightless`.
+
+    A bias may be as low as numbers go, and would overflow in base 2.
+    """
+    return call.dtype == "float32" or call.softcap is not None or call.bias is not None
 
 
 def backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
