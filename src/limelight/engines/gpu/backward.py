@@ -170,7 +170,8 @@ def query_kernel(
         else:
             lse, delta = load_numbers(of_rows, sizes, flat, rows, exists)
         acc = tl.zeros([BM, D], tl.float32)
-        PLAIN: tl.constexpr = where.dense is None and form.bias is None and not AGAIN
+        CELLS: tl.constexpr = where.dense is not None or form.bias is not None
+        PLAIN: tl.constexpr = not (CELLS or AGAIN or EXACT == "ieee")
         begin, full, partial, end = whole(low, high, whole_low, whole_high, BN, PLAIN)
         if PLAIN:
             for start in range(full, partial, BN):
@@ -250,7 +251,8 @@ def key_kernel(
         values = load_rows(v, b, hk, cols, there, sizes.dv, DV)
         dk = tl.zeros([BN, D], tl.float32)
         dv = tl.zeros([BN, DV], tl.float32)
-        PLAIN: tl.constexpr = where.dense is None and form.bias is None and not AGAIN
+        CELLS: tl.constexpr = where.dense is not None or form.bias is not None
+        PLAIN: tl.constexpr = not (CELLS or AGAIN or EXACT == "ieee")
         for g in range(sizes.group):
             head = hk * sizes.group + g
             low, high, whole_low, whole_high = row_reach(
