@@ -204,9 +204,10 @@ def count(call: Call) -> Tensor:
             return torch.full((1, 1, nq), nk, device=device)
         if allowed.spans is None:
             low, high = allowed.band or (-nq, nk)
-            row = torch.arange(nq, device=device)
-            counts = (row + high + 1).clamp(0, nk) - (row + low).clamp(0, nk)
-            return counts.clamp_min(0)[None, None]
+            counts = _bounds(high + 1, nq, nk, device)
+            if low + nq > 1:  # some row does not see the first key
+                counts = (counts - _bounds(low, nq, nk, device)).clamp_min_(0)
+            return counts[None, None]
         known: dict[Any, Tensor] = vars(allowed).setdefault("counted", {})
         if device not in known:
             known[device] = torch.from_numpy(allowed.count()).to(device)
@@ -218,6 +219,12 @@ def count(call: Call) -> Tensor:
     if not chunks:
         return torch.zeros((1, 1, 0), dtype=torch.int64, device=device)
     return torch.cat([_cells(call, rows).sum(-1) for rows in chunks], 2)
+
+
+def _bounds(first: int, nq: int, nk: int, device: torch.device) -> Tensor:
+    """first, first + 1, … for each row, as far as there are keys; few launches, for small calls."""
+    bounds = torch.arange(first, first + nq, device=device)
+    return bounds if first >= 0 and first + nq <= nk + 1 else bounds.clamp_(0, nk)
 
 
 def _cells(call: Call, rows: slice) -> Tensor:
