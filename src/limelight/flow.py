@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.numbers import counted, number, scale_name, vector
+from limelight.tables import lit
 
 if TYPE_CHECKING:
     from limelight.trace import Trace
@@ -156,10 +157,7 @@ def _table(trace: Trace, step: str) -> str:
     def cell(i: int, j: int) -> str:
         light = weights[i, j] if step == "weights" and weights[i, j] > 0 else 0.0
         words = f"{numbers[i, j]:.4f}" if allowed[i, j] or step == "raw" else "·"
-        return (
-            "<td style='text-align:right;font-variant-numeric:tabular-nums;"
-            f"background:rgba(245,158,11,{light:.3f})'>{words}</td>"
-        )
+        return lit(words, light)
 
     head = "".join(f"<th>{label('key', j)}</th>" for j in columns)
     body = "".join(

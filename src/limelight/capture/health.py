@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from limelight.capture.site import Site
 from limelight.errors import ArgumentError
 from limelight.health import PEAKED, SATURATED, Summary, written
+from limelight.tables import lit
 
 Table = NDArray[np.float64]
 FIGURES = tuple(field.name for field in fields(Summary))
@@ -118,9 +119,7 @@ class HealthTables:
         rows = []
         for r, name in enumerate(self.names()):
             cells = "".join(
-                f"<td title='{escape(str(words[r, h]))}' style='text-align:right;"
-                f"background:rgba(245,166,35,{_shade(table[r, h], top):.2f})'>"
-                f"{escape(cell(figure, table[r, h], ''))}</td>"
+                lit(cell(figure, table[r, h], ""), _shade(table[r, h], top), str(words[r, h]))
                 for h in range(table.shape[1])
             )
             rows.append(f"<tr><th style='text-align:left'>{escape(name)}</th>{cells}</tr>")
