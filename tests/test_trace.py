@@ -114,3 +114,11 @@ def test_a_cell_of_a_long_row() -> None:
     weights = ll.trace(query, key, key).weights
     assert seen.weight == pytest.approx(weights[0, 2, 4321])
     assert seen.value is None
+
+
+def test_a_trace_without_values_says_so() -> None:
+    keys, scale = [[2.0, 1.0], [1.0, 0.0]], float(np.float32(0.5**0.5))
+    text = repr(ll.trace([[2.0, 1.0]], keys, np.empty((2, 0)), scale=scale))
+    assert "no values were given   peaked" in text
+    assert "[]" not in text
+    assert "scale by 1/√2" in text

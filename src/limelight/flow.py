@@ -54,8 +54,9 @@ def _row(trace: Trace, i: int, head: int, batch: int, columns: int) -> str:
             _pointed(cell).rjust(width) for cell, width in zip(line[1:-1], widths[1:], strict=True)
         ]
         lines.append("  ".join([line[0].ljust(widths[0]), *cells, line[-1]]).rstrip())
-    output = vector(trace.steps.output[at])
-    return "\n".join([*lines, f"╰─▶ output = {output}   {_verdict(trace, at)}".rstrip()])
+    kept = call.value_size > 0
+    output = f"output = {vector(trace.steps.output[at])}" if kept else "no values were given"
+    return "\n".join([*lines, f"╰─▶ {output}   {_verdict(trace, at)}".rstrip()])
 
 
 def _key_lines(
@@ -68,7 +69,8 @@ def _key_lines(
         raw = number(done.raw[at][j])
         if done.allowed[at][j]:
             weight = done.weights[at][j]
-            cells = number(done.logits[at][j]), number(weight), vector(weight * value[j], 4)
+            given = vector(weight * value[j], 4) if call.value_size else "–"
+            cells = number(done.logits[at][j]), number(weight), given
         else:
             cells = "hidden", "0", "–"
         lines.append((f"├─ {name(trace, 'key', j)}", raw, *cells))

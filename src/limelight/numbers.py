@@ -49,5 +49,6 @@ def vector(values: Any, most: int = 8) -> str:
 
 
 def scale_name(scale: float, head_size: int) -> str:
-    """1/√d where it is that, else the number."""
-    return f"1/√{head_size}" if scale == 1.0 / math.sqrt(head_size) else number(scale)
+    """1/√d where it is that to float32's rounding, else the number."""
+    usual = math.isclose(scale, 1.0 / math.sqrt(head_size), rel_tol=2.0**-22)
+    return f"1/√{head_size}" if usual else number(scale)
