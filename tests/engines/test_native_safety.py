@@ -221,6 +221,27 @@ def test_an_instruction_set_can_be_forced() -> None:
     )
 
 
+@pytest.mark.parametrize("engine", ["auto", "native"])
+def test_a_wrong_instruction_set_is_no_other_one(engine: str) -> None:
+    program = f"""
+import numpy as np
+import limelight as ll
+from limelight.engines import native
+
+x = np.ones((1, 1, 3, 4), np.float32)
+for mask in (None, ll.Causal()):
+    try:
+        ll.attention(x, x, x, mask=mask, engine={engine!r})
+    except ll.LimelightError as error:
+        print(error)
+native.set_isa("plain")
+print("then", ll.attention(x, x, x, engine={engine!r}).sum())
+"""
+    told = _python(program, LIMELIGHT_ISA="avx1024")
+    assert told.count("LIMELIGHT_ISA: there is no instruction set 'avx1024' here") == 2
+    assert "then 12.0" in told
+
+
 def test_memory_grows_with_the_length_not_its_square() -> None:
     """32,768 rows and keys: less than 64 MB beyond what goes in and what comes out."""
     program = """

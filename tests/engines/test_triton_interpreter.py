@@ -135,6 +135,83 @@ def test_the_lowest_bias_is_a_number() -> None:
         assert np.abs(getattr(found, name).numpy() - getattr(truth, name)).max() < 1e-5
 
 
+NAN = float("nan")
+MASKED: dict[str, tuple[int, int, dict[str, Any], tuple[str, int]]] = {
+    "padded value": (70, 128, {"mask": ll.Lengths(70)}, ("value", 75)),
+    "key under a softcap": (40, 64, {"mask": ll.Causal(), "softcap": 2.0}, ("key", 50)),
+    "key behind a bias": (20, 30, {"bias": "column 7"}, ("key", 7)),
+    "gradient of a row without keys": (40, 30, {"mask": ll.Causal()}, ("grad", 5)),
+}
+
+
+@inside
+@pytest.mark.parametrize("what", MASKED)
+def test_one_masked_row_reaches_no_gradient(what: str) -> None:
+    """One that is not the first of 16: care must not depend on where it stands."""
+    import torch
+
+    from limelight.engines import triton
+
+    nq, nk, options, (name, row) = MASKED[what]
+    torch.manual_seed(0)
+    given = {
+        "query": torch.randn(1, 1, nq, 16), "key": torch.randn(1, 1, nk, 16),
+        "value": torch.randn(1, 1, nk, 8), "grad": torch.randn(1, 1, nq, 8),
+    }  # fmt: skip
+    if "bias" in options:
+        bias = torch.zeros(nq, nk)
+        bias[:, 7] = float("-inf")
+        options = {"bias": bias}
+    given[name][0, 0, row] = NAN
+    grad = given.pop("grad")
+    call = prepare(*given.values(), **options)
+    exact_options = {k: x.double().numpy() if k == "bias" else x for k, x in options.items()}
+    exact = prepare(*(x.double().numpy() for x in given.values()), **exact_options)
+    with np.errstate(all="ignore"):
+        state = triton.forward(call, health=True)
+        found = triton.backward(call, state, grad)
+        truth = reference.gradients(exact, grad.double().numpy())
+    for part in ("query", "key", "value"):
+        mine, right = getattr(found, part).numpy(), getattr(truth, part)
+        assert np.allclose(mine, right, atol=1e-5, equal_nan=True), part
+
+
+@inside
+def test_gradients_of_half_types_at_large_logits() -> None:
+    import torch
+
+    from limelight.engines import triton
+    from tests.gpu.judge import EPS, assert_close, plain_gradients
+
+    call, exact = _pair(Case("steep", nq=90, nk=90, d=20, dv=8, scale=3e5), "float16")
+    with np.errstate(all="ignore"):
+        state = triton.forward(call, health=False)
+        grad = torch.randn(state.output.shape, generator=torch.Generator().manual_seed(0)).half()
+        found = triton.backward(call, state, grad)
+    truth = reference.gradients(exact, grad.double().numpy())
+    rough = plain_gradients(call, exact, grad)
+    assert_close(found.value, truth.value, rough.value, EPS["float16"], "value", 3.0)
+
+
+@inside
+def test_entropy_past_a_block_of_the_lowest_bias() -> None:
+    import torch
+
+    from limelight.engines import triton
+
+    torch.manual_seed(0)
+    q, k, sinks = torch.randn(1, 1, 20, 16), torch.randn(1, 1, 100, 16), torch.zeros(1)
+    bias = torch.zeros(20, 100)
+    bias[:, :70] = torch.finfo(torch.float32).min
+    bias[3] = torch.finfo(torch.float32).min  # and this row has the sink alone
+    call = prepare(q, k, k, bias=bias, sinks=sinks)
+    exact = prepare(*(x.double().numpy() for x in (q, k, k)), bias=bias.double().numpy(),
+                    sinks=sinks.double().numpy())  # fmt: skip
+    with np.errstate(all="ignore"):
+        entropy = triton.forward(call, health=True).entropy.numpy()
+    assert np.allclose(entropy, reference.forward(exact).entropy, atol=1e-5)
+
+
 @inside
 def test_nothing_masked_leaks() -> None:
     import torch

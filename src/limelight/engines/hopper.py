@@ -45,7 +45,7 @@ def cannot(call: Call) -> str | None:
     if call.value_size == 0:
         return "it needs values, and the call has none"
     if not 1e-30 < abs(call.scale) < 1e30:
-        return f"it takes a scale between 1e-30 and 1e30, and this one is {call.scale:g}"
+        return f"it takes scales of 1e-30 to 1e30, either sign, and this one is {call.scale:g}"
     return None
 
 

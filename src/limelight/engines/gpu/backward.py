@@ -11,7 +11,7 @@ each row:
 """
 
 # mypy: ignore-errors
-# ruff: noqa: RUF059 (kernel code: l is Σp, results are unpacked whole)
+# ruff: noqa: RUF059 (kernel code: results are unpacked whole)
 import triton
 import triton.language as tl
 
@@ -33,10 +33,7 @@ from limelight.engines.gpu.cells import (
 
 
 @triton.jit
-def rows_kernel(
-    output, grad, lse, of_rows, sizes,
-    BM: tl.constexpr, DV: tl.constexpr, NATS: tl.constexpr,
-):  # fmt: skip
+def rows_kernel(output, grad, lse, of_rows, sizes, BM: tl.constexpr, DV: tl.constexpr):
     """What the gradients need of each row, of_rows [2, B, Hq, Nq]. Grid: (tiles, batch × heads).
 
     First the logsumexp as `weightless` gives it, second delta = Σ grad_output·output.
@@ -47,8 +44,7 @@ def rows_kernel(
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     exists = rows < sizes.nq
     at = tl.cast(flat, tl.int64) * sizes.nq + rows
-    sums = weightless(tl.load(lse + at, mask=exists, other=0.0), NATS)
-    tl.store(of_rows + at, sums, mask=exists)
+    tl.store(of_rows + at, weightless(tl.load(lse + at, mask=exists, other=0.0)), mask=exists)
     o = load_rows(output, b, head, rows, exists, sizes.dv, DV).to(tl.float32)
     g = load_rows(grad, b, head, rows, exists, sizes.dv, DV).to(tl.float32)
     second = tl.cast(sizes.batch, tl.int64) * sizes.heads * sizes.nq
@@ -56,13 +52,9 @@ def rows_kernel(
 
 
 @triton.jit
-def weightless(lse, NATS: tl.constexpr):
-    """logsumexp with +inf for a row without keys: all its weights are then 0.
-
-    Its unit is that of `slopes`: nats, or base 2, where e^(s - lse) is one FMA away from the dot
-    product. That one rounds lse·log2(e), which a half type does not notice.
-    """
-    return tl.where(lse == NOTHING, float("inf"), lse if NATS else lse * LOG2E)
+def weightless(lse):
+    """logsumexp with +inf for a row without keys: all its weights are then 0."""
+    return tl.where(lse == NOTHING, float("inf"), lse)
 
 
 @triton.jit
@@ -82,38 +74,34 @@ def load_numbers(of_rows, sizes, flat, rows, exists):
 @triton.jit
 def slopes(
     form, where, b, head, rows, cols, exists, there, dots, dp, lse, delta,
-    BAND: tl.constexpr, SPANS: tl.constexpr, NATS: tl.constexpr, MASKED: tl.constexpr,
-    CAREFUL: tl.constexpr,
+    BAND: tl.constexpr, SPANS: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Of a tile, either way round: the cells seen, the weights, ds, and ds by the scaled products.
 
-    dots are Q·Kᵀ, dp is grad_output·Vᵀ. With CAREFUL what is masked stays out even as a NaN.
+    dots are Q·Kᵀ, dp is grad_output·Vᵀ. What is masked gives 0, even where it is a NaN. The logits
+    must be rounded as in the forward pass, so that the difference from a logsumexp that is one of
+    them is 0: the select of a mask, or compiling without FMA, sees to that.
     """
     ok = None
     if MASKED:
         ok = allowed(where, b, head, rows, cols, exists, there, BAND, SPANS)
-    slope = 1.0
-    if NATS:
-        s, slope = logits(form, dots, b, head, rows, cols, ok)
-        y = tl.where(s == NOTHING, s, (s - lse) * LOG2E)
-    else:
-        y = dots * (form.scale * LOG2E) - lse
-        if MASKED:
-            y = tl.where(ok, y, NOTHING)
-    p = tl.exp2(y)
+    s, slope = logits(form, dots, b, head, rows, cols, ok)
+    live = s != NOTHING
+    p = tl.exp2((s - lse) * LOG2E)
     ds = p * (dp - delta)
-    live = y != NOTHING
-    if CAREFUL:
+    dd = ds * slope
+    if MASKED:
         p = tl.where(live, p, 0.0)
         ds = tl.where(live, ds, 0.0)
-    return live, p, ds, ds * slope
+        dd = tl.where(live, dd, 0.0)
+    return live, p, ds, dd
 
 
 @triton.jit
 def from_keys(
     k, v, where, form, sizes, b, hk, head, rows, exists, queries, grads, lse, delta, start, acc,
     BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, BAND: tl.constexpr, SPANS: tl.constexpr,
-    EXACT: tl.constexpr, NATS: tl.constexpr, MASKED: tl.constexpr, CAREFUL: tl.constexpr,
+    EXACT: tl.constexpr, MASKED: tl.constexpr, CAREFUL: tl.constexpr,
 ):  # fmt: skip
     """grad_query of a tile of rows with what a block of keys adds."""
     cols = start + tl.arange(0, BN)
@@ -125,7 +113,7 @@ def from_keys(
     dp = tl.dot(grads, tl.trans(values), input_precision=EXACT)
     live, p, ds, dd = slopes(
         form, where, b, head, rows[:, None], cols[None, :], exists[:, None], there[None, :],
-        dots, dp, lse[:, None], delta[:, None], BAND, SPANS, NATS, MASKED, CAREFUL,
+        dots, dp, lse[:, None], delta[:, None], BAND, SPANS, MASKED,
     )  # fmt: skip
     if CAREFUL:
         keys = clean(keys)
@@ -136,7 +124,7 @@ def from_keys(
 def query_kernel(
     q, k, v, output, grad, of_rows, where, form, grad_q, sizes,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
-    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, NATS: tl.constexpr,
+    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr,
     AGAIN: tl.constexpr,
 ):  # fmt: skip
     """grad_query, a tile of rows a program. Grid: (tiles, batch × query heads).
@@ -164,7 +152,7 @@ def query_kernel(
         grads = load_rows(grad, b, head, rows, exists, sizes.dv, DV)
         if AGAIN:
             at = tl.cast(flat, tl.int64) * sizes.nq + rows
-            lse = weightless(tl.load(of_rows + at, mask=exists, other=NOTHING), NATS)
+            lse = weightless(tl.load(of_rows + at, mask=exists, other=NOTHING))
             o = load_rows(output, b, head, rows, exists, sizes.dv, DV).to(tl.float32)
             delta = tl.sum(o * grads.to(tl.float32), 1)
         else:
@@ -177,14 +165,14 @@ def query_kernel(
             for start in range(full, partial, BN):
                 acc = from_keys(
                     k, v, where, form, sizes, b, hk, head, rows, exists, queries, grads, lse,
-                    delta, start, acc, BN, D, DV, BAND, SPANS, EXACT, NATS, False, False,
+                    delta, start, acc, BN, D, DV, BAND, SPANS, EXACT, False, False,
                 )  # fmt: skip
         before = (full - begin) // BN
         for i in range(before + (end - partial) // BN):
             start = tl.where(i < before, begin + i * BN, partial + (i - before) * BN)
             acc = from_keys(
                 k, v, where, form, sizes, b, hk, head, rows, exists, queries, grads, lse, delta,
-                start, acc, BN, D, DV, BAND, SPANS, EXACT, NATS, True, AGAIN,
+                start, acc, BN, D, DV, BAND, SPANS, EXACT, True, AGAIN,
             )  # fmt: skip
         store_rows(grad_q, b, head, rows, exists, sizes.d, acc * form.scale, D)
 
@@ -193,7 +181,7 @@ def query_kernel(
 def from_rows(
     q, grad, of_rows, where, form, sizes, b, head, cols, there, keys, values, start,
     dk, dv, BM: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, BAND: tl.constexpr,
-    SPANS: tl.constexpr, EXACT: tl.constexpr, NATS: tl.constexpr, MASKED: tl.constexpr,
+    SPANS: tl.constexpr, EXACT: tl.constexpr, MASKED: tl.constexpr,
     CAREFUL: tl.constexpr,
 ):  # fmt: skip
     """grad_key and grad_value of a tile of keys with what a block of rows adds.
@@ -210,7 +198,7 @@ def from_rows(
     dp = tl.dot(values, tl.trans(grads), input_precision=EXACT)
     live, p, ds, dd = slopes(
         form, where, b, head, rows[None, :], cols[:, None], exists[None, :], there[:, None],
-        dots, dp, lse[None, :], delta[None, :], BAND, SPANS, NATS, MASKED, CAREFUL,
+        dots, dp, lse[None, :], delta[None, :], BAND, SPANS, MASKED,
     )  # fmt: skip
     if CAREFUL:
         if tl.min(finite(grads).to(tl.int32)) == 0:
@@ -226,7 +214,7 @@ def from_rows(
 def key_kernel(
     q, k, v, grad, of_rows, where, form, grad_k, grad_v, sizes,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
-    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, NATS: tl.constexpr,
+    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr,
     AGAIN: tl.constexpr,
 ):  # fmt: skip
     """grad_key and grad_value, a tile of keys a program. Grid: (tiles, batch × key heads).
@@ -263,14 +251,14 @@ def key_kernel(
                 for start in range(full, partial, BM):
                     dk, dv = from_rows(
                         q, grad, of_rows, where, form, sizes, b, head, cols, there, keys,
-                        values, start, dk, dv, BM, D, DV, BAND, SPANS, EXACT, NATS, False, False,
+                        values, start, dk, dv, BM, D, DV, BAND, SPANS, EXACT, False, False,
                     )  # fmt: skip
             before = (full - begin) // BM
             for i in range(before + (end - partial) // BM):
                 start = tl.where(i < before, begin + i * BM, partial + (i - before) * BM)
                 dk, dv = from_rows(
                     q, grad, of_rows, where, form, sizes, b, head, cols, there, keys,
-                    values, start, dk, dv, BM, D, DV, BAND, SPANS, EXACT, NATS, True, AGAIN,
+                    values, start, dk, dv, BM, D, DV, BAND, SPANS, EXACT, True, AGAIN,
                 )  # fmt: skip
         store_rows(grad_k, b, hk, cols, there, sizes.d, dk * form.scale, D)
         store_rows(grad_v, b, hk, cols, there, sizes.dv, dv, DV)
@@ -280,7 +268,7 @@ def key_kernel(
 def bias_kernel(
     q, k, v, grad, of_rows, where, form, grad_bias, sizes, batches, heads,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
-    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, NATS: tl.constexpr,
+    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr,
     ALL_ROWS: tl.constexpr, ALL_COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """grad_bias [B|1, H|1, Nq|1, Nk|1] in float32, a tile a program, summed over what it serves.
@@ -316,7 +304,7 @@ def bias_kernel(
                     live, p, ds, dd = slopes(
                         form, where, b, head, rows[:, None], cols[None, :], exists[:, None],
                         there[None, :], dots, dp, lse[:, None], delta[:, None], BAND, SPANS,
-                        NATS, True, True,
+                        True,
                     )  # fmt: skip
                     acc += ds
     rows = row_from + tl.arange(0, BM)
@@ -329,6 +317,7 @@ def bias_kernel(
     if ALL_COLUMNS:
         acc = tl.broadcast_to(tl.sum(acc, 1)[:, None], [BM, BN])
         keep_cols = tl.arange(0, BN) == 0
-    at = tl.cast(bb, tl.int64) * grad_bias.sb + bh * grad_bias.sh + rows.to(tl.int64) * grad_bias.sn
+    at = tl.cast(bb, tl.int64) * grad_bias.sb + tl.cast(bh, tl.int64) * grad_bias.sh
+    at = at + rows.to(tl.int64) * grad_bias.sn
     ptr = grad_bias.ptr + at[:, None] + (cols.to(tl.int64) * grad_bias.sd)[None, :]
     tl.store(ptr, acc, mask=keep_rows[:, None] & keep_cols[None, :])

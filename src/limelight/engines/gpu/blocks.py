@@ -135,6 +135,10 @@ def pad(tensor: torch.Tensor, size: int) -> torch.Tensor:
     return torch.nn.functional.pad(tensor, (0, size - tensor.shape[-1]))
 
 
+def cut(tensor: torch.Tensor, size: int) -> torch.Tensor:
+    return tensor if tensor.shape[-1] == size else tensor[..., :size].contiguous()
+
+
 def fitted(call: Call) -> Call:
     """The call with head sizes that fit; zeros change no dot product and give zeros as output."""
     d, dv = fitting(call.head_size), fitting(call.value_size)

@@ -240,7 +240,8 @@ def logits(form, dots, b, heads, rows, cols, ok):
         slope = 1.0 - bent * bent
     if form.bias is not None:
         at = places(form.bias_sb, form.bias_sh, form.bias_sq, form.bias_sk, b, heads, rows, cols)
-        s = s + tl.load(form.bias + at, mask=ok, other=0.0).to(s.dtype)
+        bias = tl.load(form.bias + at, mask=ok, other=0.0).to(s.dtype)
+        s = tl.where(bias == NOTHING, NOTHING, s + bias)  # -inf hides, even a NaN
     if ok is not None:
         s = tl.where(ok, s, NOTHING)
     return s, slope

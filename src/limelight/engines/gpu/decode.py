@@ -11,8 +11,8 @@ when. There is one launch, and its counters are left at zero.
 import triton
 import triton.language as tl
 
-from limelight.engines.gpu.cells import LOG2E, NOTHING, reach
-from limelight.engines.gpu.forward import attend, finish
+from limelight.engines.gpu.cells import LN2, LOG2E, NOTHING, reach
+from limelight.engines.gpu.forward import at_least, attend, finish
 
 
 @triton.jit
@@ -76,12 +76,12 @@ def decode_kernel(
                 acc1 = tl.load(other + cells, exists[:, None], 0.0, cache_modifier=".cg")
                 new = tl.maximum(m, m1)
                 base = tl.where(new == NOTHING, 0.0, new)
-                delta = tl.where(l > 0.0, m - base, 0.0)
-                delta1 = tl.where(l1 > 0.0, m1 - base, 0.0)
-                alpha = tl.exp2(delta * LOG2E)
-                alpha1 = tl.exp2(delta1 * LOG2E)
+                delta = at_least(tl.where(l > 0.0, m - base, 0.0) * LOG2E)
+                delta1 = at_least(tl.where(l1 > 0.0, m1 - base, 0.0) * LOG2E)
+                alpha = tl.exp2(delta)
+                alpha1 = tl.exp2(delta1)
                 if HEALTH:
-                    e = alpha * (e + delta * l) + alpha1 * (e1 + delta1 * l1)
+                    e = alpha * (e + delta * LN2 * l) + alpha1 * (e1 + delta1 * LN2 * l1)
                 l = l * alpha + l1 * alpha1
                 acc = acc * alpha[:, None] + acc1 * alpha1[:, None]
                 m = new

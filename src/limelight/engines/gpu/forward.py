@@ -28,7 +28,6 @@ from limelight.engines.gpu.cells import (
 )
 
 LEAST = tl.constexpr(-200.0)  # 2^-200 is 0 in float32, and finite
-TINY = tl.constexpr(1e-37)  # for a scale of 0: it keeps -inf what it is
 
 
 class Sizes(NamedTuple):
@@ -62,7 +61,7 @@ def attend(
 
     Blocks of keys that all rows see, those within [whole_low, whole_high), come first, without a
     mask. The loops know logits in units of `unit`: without softcap and bias they are the dot
-    products as they are, and the unit is the scale, which is not negative.
+    products as they are, and the unit is the scale, which is positive.
     """
     queries = load_rows(q, b, heads, rows, exists, sizes.d, D)  # [BM, D]
     unit = 1.0
@@ -99,7 +98,7 @@ def mix(
 ):  # fmt: skip
     """One block of keys into the state.
 
-    With y = (s - m)·log2(e): p = 2^y. When m moves by delta, l and the output shrink by
+    With y = (s - m)·unit·log2(e): p = 2^y. When m moves by delta, l and the output shrink by
     a = 2^delta and e becomes a·(e + delta·l).
     """
     cols = start + tl.arange(0, BN)
@@ -119,14 +118,15 @@ def mix(
         s, slope = logits(form, dots, b, across, rows[:, None], cols[None, :], ok)
     elif MASKED:
         s = tl.where(ok, dots, NOTHING)
-    c = tl.maximum(unit * LOG2E, TINY)
+    c = unit * LOG2E
     new = tl.maximum(m, tl.max(s, 1))
     base = tl.where(new == NOTHING, 0.0, new)
     delta = tl.where(l > 0.0, (m - base) * c, 0.0)
-    alpha = tl.exp2(delta)
     y = (s - base[:, None]) * c
     if HEALTH:
-        y = tl.maximum(y, LEAST, propagate_nan=tl.PropagateNan.ALL)
+        delta = at_least(delta)
+        y = at_least(y)
+    alpha = tl.exp2(delta)
     p = tl.exp2(y)
     if HEALTH:
         e = alpha * (e + delta * l) + tl.sum(p * y, 1)
@@ -141,6 +141,12 @@ def mix(
     else:
         acc += tl.dot(p.to(values.dtype), values, input_precision=EXACT)
     return acc, new, l, e
+
+
+@triton.jit
+def at_least(y):
+    """Exponents of 2 from LEAST on: they give the same weights, and times 0 they are 0."""
+    return tl.maximum(y, LEAST, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
@@ -179,10 +185,11 @@ def finish(
     if SINKS:
         top = tl.maximum(m, sink)
         top = tl.where(top == NOTHING, 0.0, top)
-        a = tl.exp2((m - top) * LOG2E)
+        gap = at_least((m - top) * LOG2E)
+        a = tl.exp2(gap)
         ps = tl.exp2((sink - top) * LOG2E)
         if HEALTH:
-            e = tl.where(l > 0.0, a * (e + (m - top) * l), 0.0)
+            e = tl.where(l > 0.0, a * (e + gap * LN2 * l), 0.0)
             e += tl.where(ps == 0.0, 0.0, ps * (sink - top))
         l = l * a + ps
         factor = tl.where(l > 0.0, a / l, 0.0)

@@ -20,7 +20,7 @@ def of_rows(call: Call, state: State, grad_output: torch.Tensor) -> torch.Tensor
         (-(-call.queries // rows), call.batch * call.query_heads, 1),
         (launch.plain(state.output), launch.plain(grad_output), state.logsumexp, found,
          launch.sizes_of(call)),
-        (rows, launch.power_of_two(call.value_size), _nats(call)),
+        (rows, launch.power_of_two(call.value_size)),
     )  # fmt: skip
     return found
 
@@ -56,8 +56,7 @@ def _query(
         (*launch.inputs(call), launch.plain(state.output), launch.plain(grad_output),
          rows, launch.where_of(call)[0], launch.form_of(call), launch.plain(grad_query),
          launch.sizes_of(call)),
-        (*_constants(call, tile), again),
-        num_warps=tile.warps, num_stages=1 if again else tile.stages,
+        (*_constants(call, tile), again), **_options(call, tile, again),
     )  # fmt: skip
 
 
@@ -74,25 +73,22 @@ def _key(
         (*launch.inputs(call), launch.plain(grad_output), rows, launch.where_of(call)[0],
          launch.form_of(call), launch.plain(grad_key), launch.plain(grad_value),
          launch.sizes_of(call)),
-        (*_constants(call, tile), again),
-        num_warps=tile.warps, num_stages=1 if again else tile.stages,
+        (*_constants(call, tile), again), **_options(call, tile, again),
     )  # fmt: skip
 
 
 def _constants(call: Call, tile: blocks.Blocks) -> tuple[object, ...]:
     _, band, spans = launch.where_of(call)
     return (
-        tile.rows, tile.keys, *blocks.widths(call), band, spans, launch.precision_of(call),
-        _nats(call),
+        tile.rows, tile.keys, *blocks.widths(call), band, spans, launch.precision_of(call)
     )  # fmt: skip
 
 
-def _nats(call: Call) -> bool:
-    """Whether differences of logits are exact, in nats; see `backward.weightless`.
-
-    A bias may be as low as numbers go, and would overflow in base 2.
-    """
-    return call.dtype == "float32" or call.softcap is not None or call.bias is not None
+def _options(call: Call, tile: blocks.Blocks, again: bool) -> dict[str, int]:
+    """How Triton runs a gradient kernel: half types without FMA between products, see `slopes`."""
+    stages = 1 if again else tile.stages
+    exact = call.dtype == "float32"  # its dot products are FMAs, and every block has a mask
+    return {"num_warps": tile.warps, "num_stages": stages, "enable_fp_fusion": exact}
 
 
 def backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
@@ -105,9 +101,9 @@ def backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
     padded = State(blocks.pad(state.output, size), state.logsumexp)
     grads = _backward(wide, padded, blocks.pad(grad_output, size))
     return Gradients(
-        query=grads.query[..., : call.head_size].contiguous(),
-        key=grads.key[..., : call.head_size].contiguous(),
-        value=grads.value[..., : call.value_size].contiguous(),
+        query=blocks.cut(grads.query, call.head_size),
+        key=blocks.cut(grads.key, call.head_size),
+        value=blocks.cut(grads.value, call.value_size),
         bias=grads.bias,
         sinks=grads.sinks,
     )
@@ -129,9 +125,10 @@ def _backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
         rows = of_rows(call, state, grad_output)
         delta = rows[1]
         _query(call, state, grad_output, rows, grad_query, again=False)
-        _query(call, state, grad_output, state.logsumexp, grad_query, again=True)
-        for again in (False, True):
-            _key(call, grad_output, rows, grad_key, grad_value, again)
+        _key(call, grad_output, rows, grad_key, grad_value, again=False)
+        if launch.hides(call):
+            _query(call, state, grad_output, state.logsumexp, grad_query, again=True)
+            _key(call, grad_output, rows, grad_key, grad_value, again=True)
         if grad_bias is not None:
             tile = blocks.square(call)
             where = launch.where_of(call)[0]
@@ -145,8 +142,7 @@ def _backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
                 (*launch.inputs(call), launch.plain(grad_output), rows, where,
                  launch.form_of(call), launch.plain(grad_bias), launch.sizes_of(call),
                  call.batch // b, call.query_heads // h),
-                (*_constants(call, tile), all_rows, all_columns),
-                num_warps=tile.warps, num_stages=tile.stages,
+                (*_constants(call, tile), all_rows, all_columns), **_options(call, tile, False),
             )  # fmt: skip
     return Gradients(
         query=grad_query,

@@ -211,6 +211,11 @@ def sizes_of(call: Call) -> Any:
     )  # fmt: skip
 
 
+def hides(call: Call) -> bool:
+    """Whether some cell may be masked: then what it holds must not be mixed in."""
+    return not call.allowed.everything or call.bias is not None
+
+
 def precision_of(call: Call) -> str:
     """float32 products are exact float32, not tf32."""
     return "ieee" if call.dtype == "float32" else "tf32"

@@ -5,7 +5,7 @@ looked at and hold the picture alone.
 """
 
 # mypy: ignore-errors
-# ruff: noqa: RUF059 (kernel code: l is Σp, results are unpacked whole)
+# ruff: noqa: RUF059 (kernel code: results are unpacked whole)
 import triton
 import triton.language as tl
 

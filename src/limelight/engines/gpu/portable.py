@@ -16,6 +16,8 @@ from limelight.engines.gpu.decode import decode_kernel
 from limelight.engines.gpu.forward import Rows, forward_kernel
 from limelight.reference import State
 
+TINY = 1e-37  # a scale below it is 0
+
 
 def forward(call: Call, health: bool) -> launch.Run:
     """How calls of this layout are run: a program a tile of rows, or split over the keys."""
@@ -27,7 +29,8 @@ def forward(call: Call, health: bool) -> launch.Run:
 
 
 def fitting_run(plan: Callable[[Call, bool], launch.Run], call: Call, health: bool) -> launch.Run:
-    """The plan's run; sizes that do not fit and scales below 0 by way of a copy that does."""
+    """The plan's run; sizes that do not fit and scales that are not positive by way of
+    a copy that does."""
     wide = upright(blocks.fitted(call))
     run = plan(wide, health)
     if wide is call:
@@ -36,24 +39,26 @@ def fitting_run(plan: Callable[[Call, bool], launch.Run], call: Call, health: bo
 
     def padded(call: Call) -> State:
         state = run(upright(blocks.fitted(call)))
-        output = state.output[..., :size].contiguous()
+        output = blocks.cut(state.output, size)
         return State(output, state.logsumexp, state.max_logit, state.entropy)
 
     return padded
 
 
 def upright(call: Call) -> Call:
-    """The call with a scale that is not negative: the queries take the sign."""
-    if call.scale >= 0:
+    """The call with a positive scale: the queries take its sign, or its 0."""
+    if call.scale > TINY:
         return call
-    return replace(call, query=-call.query, scale=-call.scale)
+    if call.scale < -TINY:
+        return replace(call, query=-call.query, scale=-call.scale)
+    return replace(call, query=call.query * 0.0, scale=1.0)
 
 
 def tiles(call: Call, health: bool) -> launch.Run:
     """One program a tile of rows, and with care what something masked spoilt."""
     numbers = Numbers.of(call)
     passes = [_tiles(call, health, again=False)]
-    if not call.allowed.everything or call.bias is not None:
+    if launch.hides(call):
         passes.append(_tiles(call, health, again=True))
 
     def run(call: Call) -> State:
