@@ -218,6 +218,15 @@ def test_a_logsumexp_at_hand_is_reused(engine: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("engine", HERE)
+def test_a_block_that_the_mask_hides_is_zeros(engine: str) -> None:
+    q = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
+    hidden = {"rows": (0, 2), "columns": (5, 10), "mask": ll.Causal(), "engine": engine}
+    assert np.array_equal(ll.weights(q, q, **hidden), np.zeros((2, 5)))
+    assert np.isnan(ll.heatmap(q, q, shape=(2, 2), **hidden).values).all()
+
+
+
+@pytest.mark.parametrize("engine", HERE)
 def test_what_is_hidden_cannot_leak_and_what_is_not_stays_visible(engine: str) -> None:
     rng = np.random.default_rng(0)
     query, key = (rng.normal(size=(1, 1, 11, 4)).astype(np.float32) for _ in range(2))

@@ -233,6 +233,8 @@ def _tiles(call: Call, rows: tuple[int, int], columns: tuple[int, int]) -> Itera
         q = query[top:bottom].astype(wide, copy=False)
         first, last = allowed.reach(own.start, own.stop)
         first, last = max(first, columns[0]), min(last, columns[1])
+        if first >= last:
+            continue  # no row of these sees a column of these
         for left in range(first // COLUMNS * COLUMNS, last, COLUMNS):
             right = min(left + COLUMNS, call.keys)
             across = slice(max(left, first), min(right, last))
