@@ -108,8 +108,7 @@ def _first(
         return Blocks(64, 64, 4, 1)
     size = launch.power_of_two(max(call.head_size, call.value_size), 64)
     line = size * call.query.element_size()
-    bias, dense = call.bias, call.allowed.dense
-    cell = (0 if bias is None else bias.element_size()) + (0 if dense is None else 1)
+    cell = _cell(call)
     room = chip(call.query.device).shared - (2 << 10)  # less what is small
     tiles = (wide if call.dtype == "float32" else table)[size]
     for tile in tiles:
@@ -118,6 +117,12 @@ def _first(
         if (held + tile.stages * brought) * line + cells <= room:
             return tile
     return tiles[-1]
+
+
+def _cell(call: Call) -> int:
+    """Bytes that a cell of the bias and of a boolean array take."""
+    bias = 0 if call.bias is None else call.bias.element_size()
+    return bias + (0 if call.allowed.dense is None else 1)
 
 
 def fitting(size: int) -> int:
@@ -154,14 +159,21 @@ def widths(call: Call) -> tuple[int, int]:
     return launch.power_of_two(call.head_size), launch.power_of_two(call.value_size)
 
 
+PACKED = 32 << 10  # bytes of shared memory for the queries that are packed into one tile
 START = 256  # keys that could be read in the time that a program takes to start and to merge
+
+
+def packs(call: Call) -> bool:
+    """Whether the rows of all query heads that share a key head fit into one tile."""
+    height = launch.power_of_two(call.queries * call.group)
+    return height <= 64 and height * max(widths(call)) * call.query.element_size() <= PACKED
 
 
 def decode(call: Call) -> Blocks:
     """Three or four blocks of keys and values in flight, as large as shared memory allows."""
     height = launch.power_of_two(call.queries * call.group)
-    room = chip(call.query.device).shared - (32 << 10)
-    row = sum(widths(call)) * call.query.element_size()
+    room = chip(call.query.device).shared - PACKED
+    row = sum(widths(call)) * call.query.element_size() + height * _cell(call)
     keys = 128
     while keys > 16 and 3 * keys * row > room:
         keys //= 2

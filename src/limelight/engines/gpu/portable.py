@@ -21,11 +21,8 @@ TINY = 1e-37  # a scale below it is 0
 
 def forward(call: Call, health: bool) -> launch.Run:
     """How calls of this layout are run: a program a tile of rows, or split over the keys."""
-    if call.queries * call.group <= 64 and call.keys > 2 * blocks.forward(call).keys:
-        plan = decode
-    else:
-        plan = tiles
-    return fitting_run(plan, call, health)
+    split = blocks.packs(call) and call.keys > 2 * blocks.forward(call).keys
+    return fitting_run(decode if split else tiles, call, health)
 
 
 def fitting_run(plan: Callable[[Call, bool], launch.Run], call: Call, health: bool) -> launch.Run:
