@@ -16,6 +16,7 @@ from PIL import Image
 import limelight as ll
 from limelight.capture import Capture, Site
 from tests.studio import samples
+from tests.studio.conftest import Running, stop
 from tests.studio.looking import close, figures, percent
 
 Open = Callable[..., Any]
@@ -182,7 +183,7 @@ def test_a_link_restores_exactly_what_is_shown(open_tab: Open) -> None:
     page.get_by_label("Brightness").fill("3")
     page.get_by_role("button", name="Compare with another head").click()
     page.get_by_role("button", name=re.compile("layer 0, head 2")).click()
-    page.wait_for_url(re.compile("with=1.1"))
+    page.wait_for_url(re.compile("with=1.2"))
     page.wait_for_load_state("networkidle")
     page.get_by_role("button", name="Copy link").click()
     page.get_by_text(re.compile("Link copied|address bar")).wait_for()
@@ -193,7 +194,7 @@ def test_a_link_restores_exactly_what_is_shown(open_tab: Open) -> None:
     hash_ = link[link.index("#") :]
     for part in (
         "head=0.2",
-        "with=1.1",
+        "with=1.2",
         "figure=spread",
         "cell=9.4",
         "rows=",
@@ -238,8 +239,7 @@ def test_back_goes_back(open_tab: Open) -> None:
 
 
 def test_two_heads_move_together(open_tab: Open) -> None:
-    page = open_tab("#/explore/long")
-    page.get_by_role("button", name="Compare with another head").click()
+    page = open_tab("#/explore/long?head=0.0&with=0.0")  # one head twice: equal pictures
     maps = page.get_by_role("application", name=re.compile("Weights of"))
     maps.nth(1).wait_for()
     page.wait_for_load_state("networkidle")
@@ -252,6 +252,29 @@ def test_two_heads_move_together(open_tab: Open) -> None:
     assert first.shape == second.shape
     assert np.abs(first - second).mean() < 0.5
     assert first.std() > 10
+
+
+def test_a_head_is_compared_with_its_neighbour(open_tab: Open) -> None:
+    for head, other in (("0.0", "layer 0, head 1"), ("2.3", "layer 2, head 2")):
+        page = open_tab(f"#/explore/sample?head={head}")
+        page.get_by_role("button", name="Compare with another head").click()
+        page.get_by_role("application", name=re.compile(f"Weights of {other}")).wait_for()
+        page.get_by_role("heading", name=re.compile("Two heads Choosing a head")).wait_for()
+
+
+def test_a_studio_that_has_stopped_is_said_so(
+    browser: Any, start_studio: Callable[..., Running]
+) -> None:
+    running = start_studio()
+    page = browser.new_page()
+    page.goto(f"{running.origin}/?token={running.token}#/explore/llama")
+    map_of(page, "layer 0, head 0").wait_for()
+    page.wait_for_load_state("networkidle")
+    stop(running)
+    page.get_by_role("button", name=re.compile("layer 1, head 0")).click()
+    gone = "The studio does not answer. Is it still running?"
+    page.get_by_role("alert").get_by_text(f"The map could not be read. {gone}").wait_for()
+    page.close()
 
 
 def seen(area: Any) -> np.ndarray:
@@ -408,7 +431,7 @@ def test_a_capture_that_is_not_there_is_said(browser: Any, studio: Any) -> None:
     context = browser.new_context()
     page = context.new_page()
     page.goto(f"{studio.origin}/?token={studio.token}#/explore/nothing")
-    assert "there is no capture 'nothing'" in page.get_by_role("alert").inner_text()
+    assert "There is no capture “nothing”" in page.get_by_role("alert").inner_text()
     context.close()
 
 

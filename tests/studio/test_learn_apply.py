@@ -84,6 +84,19 @@ def test_a_mistake_is_diagnosed_by_the_library(apply: Any) -> None:
     apply.locator(".feedback").get_by_text("is not a number").wait_for()
 
 
+def test_check_says_what_it_waits_for(apply: Any) -> None:
+    button = apply.get_by_role("button", name="Check")
+    assert button.is_disabled()
+    paint = "button => getComputedStyle(button).backgroundColor"
+    dead = button.evaluate(paint)
+    apply.get_by_text("Fill in every field to check.").wait_for()
+    for field in apply.locator("form input").all():
+        field.fill("1")
+    assert button.is_enabled()
+    assert button.evaluate(paint) != dead
+    assert apply.get_by_text("Fill in every field").count() == 0
+
+
 def test_which_number_is_wrong_is_marked(apply: Any) -> None:
     exercise = generate(1, 1)
     first, second = exercise.raw.tolist()
@@ -100,10 +113,14 @@ def test_hints_and_solutions_are_given_and_counted(apply: Any) -> None:
         assert hint in apply.locator(".feedback").inner_text(), n
     assert apply.get_by_role("button", name="Hint").is_disabled()
     for n, step in enumerate(STEPS):
+        heading = apply.locator("form h3").inner_text()
         apply.get_by_role("button", name="Show me").click()
-        apply.locator(".steps li.done").nth(n).wait_for()
+        apply.get_by_role("button", name="Go on").wait_for()
+        assert apply.locator("form h3").inner_text() == heading
         for line in exercise.working(step):
             assert line in apply.locator(".feedback").inner_text()
+        apply.get_by_role("button", name="Go on").click()
+        apply.locator(".steps li.done").nth(n).wait_for()
     assert apply.get_by_text("1 solved, 0 without help").is_visible()
 
 

@@ -125,8 +125,9 @@ def test_a_head_without_its_vectors_says_so(open_file: Open, tmp_path: Path) -> 
     path = tmp_path / "long.html"
     write_report(capture, path)
     page = open_file(path)
+    assert page.get_by_text("the vectors of this head are not in this file").count() == 2
     page.get_by_role("application", name=MAP).click()
-    page.get_by_text("are not in this file").wait_for()
+    page.get_by_text("are not in this file, so single cells").wait_for()
 
 
 def test_the_address_restores_what_is_shown(open_file: Open, file: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ def test_the_alarmed_head_is_shown_and_its_alarms_listed(open_tab: Open) -> None
     events = page.get_by_role("region", name="Alarms").get_by_role("listitem")
     assert events.count() == 2
     raised = next(line for line in samples.run_lines() if line.get("event") == "raised")
-    assert f"saturated {raised['value']:.3f}, bound 0.900" in events.nth(1).inner_text()
+    assert f"saturated {raised['value']:.3g}, bound 0.9" in events.nth(1).inner_text()
 
 
 def test_heads_and_steps_are_walked_by_keyboard(open_tab: Open) -> None:
@@ -41,7 +43,7 @@ def test_heads_and_steps_are_walked_by_keyboard(open_tab: Open) -> None:
     page.keyboard.press("ArrowRight")
     record = [line for line in samples.run_lines() if line["kind"] == "record"][1]
     value = record["sites"][1]["max_logit"][2]
-    page.get_by_text(f"layer 1, head 2, step 10: {value:.3f}").wait_for(state="attached")
+    page.get_by_text(f"layer 1, head 2, step 10: {value:.3g}").wait_for(state="attached")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile("head=7"))
@@ -73,6 +75,28 @@ def test_it_grows_while_one_looks(
     page.get_by_text("ended: closed").wait_for()
     context.close()
     assert watcher.problems == []
+
+
+def test_a_run_that_is_no_longer_written_is_not_live(
+    browser: Any, start_studio: Callable[..., Running], tmp_path: Path
+) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    lines = samples.run_lines(3)
+    for n, line in enumerate(lines[1:]):
+        line["loss"] = 0.004 - 0.001 * n
+    samples.write_lines(folder / "left.jsonl", lines)
+    before = time.time() - 20.5 * 60
+    os.utime(folder / "left.jsonl", (before, before))
+    running = start_studio(folder=folder)
+    page = browser.new_page()
+    page.goto(f"{running.origin}/?token={running.token}#/watch/left")
+    page.get_by_text("no record for 20 min").wait_for()
+    loss = page.locator("figure", has_text="Loss")
+    assert loss.locator(".range").inner_text().split() == ["highest", "0.004", "lowest", "0.002"]
+    head = page.locator("figure", has_text="Saturated rows")
+    assert "alarm 0.9" in head.locator(".range").inner_text()
+    page.close()
 
 
 @pytest.mark.parametrize("width", [1440, 360])

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { CaptureInfo, SiteHealth, SiteInfo } from "./api";
-import { clean, figureOf, fileOf, placeOf, scaleOf, serverProvider, siteLabels, tokensOf, worstFirst } from "./provider";
+import { beside, clean, count, figureOf, fileOf, placeOf, scaleOf, serverProvider, siteLabels, tokensOf, worstFirst } from "./provider";
 
 const health = (site: number, saturated: (number | null)[], max_prob: number[]): SiteHealth => ({
   site,
@@ -61,6 +61,18 @@ describe("names", () => {
     expect(path).toBe(
       "/api/captures/x/sites/0/heads/0/picture?format=svg&rows=0%3A2&columns=1%3A3&pool=max&batch=2&high=0.25",
     );
+  });
+
+  it("counts in words", () => {
+    expect([count(1, "query", "queries"), count(1200, "query", "queries"), count(2, "key")]).toEqual(["1 query", "1,200 queries", "2 keys"]);
+  });
+
+  it("finds another head to compare with", () => {
+    const three = info([site({ heads: 2 }), site({ layer: 1 })]);
+    expect(beside(three, { site: 0, head: 0 })).toEqual({ site: 0, head: 1 });
+    expect(beside(three, { site: 0, head: 1 })).toEqual({ site: 1, head: 0 });
+    expect(beside(three, { site: 1, head: 0 })).toEqual({ site: 0, head: 1 });
+    expect(beside(info([site({})]), { site: 0, head: 0 })).toBeNull();
   });
 
   it("lets no text turn the page round", () => {

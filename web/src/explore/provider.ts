@@ -31,6 +31,8 @@ export interface Provider {
   source(at: HeadAt, pool: Pool): Source;
   /** null where its numbers were left out, for their size. */
   cell(at: HeadAt, row: number, column: number, signal: AbortSignal): Promise<CellData | null>;
+  /** Whether a strip can be had at all; always, where this is left out. */
+  strips?(at: HeadAt, side: "row" | "column"): boolean;
   strip(at: HeadAt, side: "row" | "column", index: number, signal: AbortSignal): Promise<StripData | null>;
   lines(at: HeadAt, rows: Range, k: number, signal: AbortSignal): Promise<LinesData | null>;
   /** Addresses of files that the provider can make. */
@@ -105,7 +107,7 @@ function aligned(source: Source): Source {
 }
 
 /** "1 layer", "2 layers". */
-export const count = (n: number, word: string): string => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
+export const count = (n: number, word: string, many = `${word}s`): string => `${n.toLocaleString("en")} ${n === 1 ? word : many}`;
 
 /** A text from outside, for a line of prose: nothing in it may turn or hide what stands around it. */
 export const clean = (text: string): string =>
@@ -128,6 +130,13 @@ export function tokensOf(info: CaptureInfo, site: SiteInfo, batch: number): { qu
   const keys = fit(info.key_tokens[batch], site.keys);
   const named = site.kind === "cross" ? info.query_tokens[batch] : (info.query_tokens[batch] ?? info.key_tokens[batch]);
   return { queries: fit(named, site.queries), keys };
+}
+
+/** The head after this one, or before it where it is the last; null where there is no other. */
+export function beside(info: CaptureInfo, at: HeadAt): HeadAt | null {
+  const all = info.sites.flatMap(({ heads }, site) => Array.from({ length: heads }, (_, head) => ({ site, head })));
+  const here = all.findIndex(({ site, head }) => site === at.site && head === at.head);
+  return all[here + 1] ?? all[here - 1] ?? null;
 }
 
 /** Layer numbers, or names where a layer has several sites. */

@@ -213,7 +213,11 @@ export class ApiError extends Error {
   }
 }
 
-async function answer(response: Response): Promise<Response> {
+/** Asks the studio; what goes wrong is an error whose message can be shown. */
+async function ask(path: string, signal?: AbortSignal, more: RequestInit = {}): Promise<Response> {
+  const response = await fetch(path, { credentials: "same-origin", ...more, ...(signal ? { signal } : {}) }).catch((error: unknown) => {
+    throw signal?.aborted ? error : new ApiError(0, "The studio does not answer. Is it still running?");
+  });
   if (response.ok) return response;
   const body: unknown = await response.json().catch(() => null);
   const said = body && typeof body === "object" && "error" in body ? String(body.error) : null;
@@ -221,24 +225,16 @@ async function answer(response: Response): Promise<Response> {
 }
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
-  const response = await fetch(path, { credentials: "same-origin", ...(signal ? { signal } : {}) });
-  return (await (await answer(response)).json()) as T;
+  return (await (await ask(path, signal)).json()) as T;
 }
 
 export async function getFloats(path: string, signal?: AbortSignal): Promise<Float32Array> {
-  const response = await fetch(path, { credentials: "same-origin", ...(signal ? { signal } : {}) });
-  return new Float32Array(await (await answer(response)).arrayBuffer());
+  return new Float32Array(await (await ask(path, signal)).arrayBuffer());
 }
 
 export async function post<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
-  const response = await fetch(path, {
-    method: "POST",
-    credentials: "same-origin",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(body),
-    ...(signal ? { signal } : {}),
-  });
-  return (await (await answer(response)).json()) as T;
+  const sent = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  return (await (await ask(path, signal, sent)).json()) as T;
 }
 
 const part = (...parts: (string | number)[]): string => parts.map(encodeURIComponent).join("/");

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { fixed, number, operand, parseNumber, percent, token, vector } from "./format";
+import { fixed, number, operand, parseNumber, percent, significant, token, vector } from "./format";
 
 describe("numbers as people read them", () => {
   it.each([
@@ -11,6 +11,11 @@ describe("numbers as people read them", () => {
     expect(fixed(-0.001)).toBe("0.00");
     expect(fixed(-0.707)).toBe("−0.71");
   });
+
+  it.each([
+    [0.25, "0.25"], [0.00213, "0.00213"], [0.0021349, "0.00213"], [1234.5, "1235"], [-12.345, "−12.3"], [100, "100"],
+    [0, "0"], [1, "1"], [1.5e-7, "1.5e−07"], [2e-9, "2e−09"], [1e-9, "1e−09"], [3e8, "3e+08"],
+  ])("%d in short is %s", (value, text) => expect(significant(value)).toBe(text));
 
   it("puts a negative operand in brackets", () => {
     expect(operand(-2)).toBe("(−2)");

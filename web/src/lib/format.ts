@@ -19,6 +19,13 @@ export function fixed(value: number | null, digits = 2): string {
   return minus(Number(text) === 0 ? text.replace("-", "") : text);
 }
 
+/** As many digits as tell it apart from its neighbours, and no noughts at the end: 0.25, 0.00213, 1234. */
+export function significant(value: number | null, digits = 3): string {
+  if (value === null || !Number.isFinite(value)) return number(value);
+  const whole = Math.floor(Math.log10(Math.abs(value) || 1)) + 1;
+  return number(Number(value.toPrecision(Math.max(digits, Math.min(whole, 21))))).replace(/(\.\d*?)0+(?=e|$)/, "$1").replace(/\.(?=e|$)/, "");
+}
+
 /** A number after an operator: a negative one in brackets. */
 export function operand(value: number | null, write: (x: number | null) => string = number): string {
   const text = write(value);

@@ -48,6 +48,11 @@ export class Tiles {
     return shown.filter((tile) => tile.level >= level).sort((a, b) => b.level - a.level);
   }
 
+  /** Whether nothing of it has come. */
+  get empty(): boolean {
+    return this.#kept.size === 0;
+  }
+
   /** The exact weight of a cell where its tile is at hand; undefined where only pooled bins are. */
   at(row: number, column: number): number | undefined {
     const tile = this.#kept.get(name(0, Math.floor(row / SIDE), Math.floor(column / SIDE)));

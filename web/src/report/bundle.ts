@@ -248,6 +248,10 @@ export function bundleProvider(bundle: Bundle): Provider {
       const made = cellOf(done, 0, column, [texts.queries[row] ?? "", texts.keys[column] ?? ""]);
       return { ...made, row, head: at.head, batch: bundle.batch };
     },
+    strips: (at, side) => {
+      const { queries, keys } = siteOf(info, at.site);
+      return isComplete(bundle, at) && (side === "row" || queries * keys <= WHOLE);
+    },
     strip,
     async lines(at, [from, to], k): Promise<LinesData | null> {
       const found = await head(at);

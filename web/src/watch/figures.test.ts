@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { RunInfo, RunView } from "./api";
-import { ends, headsOf, runFigure, stretches } from "./figures";
+import { age, ends, headsOf, runFigure, spaced, stretches } from "./figures";
 
 const event = (kind: "raised" | "cleared", step: number, head: number): RunInfo["events"][number] => ({
   event: kind, step, alarm: "one_hot", site: "b", head, figure: "saturated", value: 1, bound: 0.9,
@@ -37,5 +37,16 @@ describe("a run", () => {
   it("lights what is of concern", () => {
     expect(ends(runFigure("spread"), view)).toEqual([1, 0]);
     expect(ends(runFigure("max_logit"), { ...view, values: [[3, null, 80]] })).toEqual([0, 80]);
+  });
+
+  it("marks no step twice", () => {
+    expect(spaced(3, 8)).toEqual([0, 1, 2]);
+    expect(spaced(1, 8)).toEqual([0]);
+    expect(spaced(240, 4)).toEqual([0, 80, 159, 239]);
+    expect(spaced(0, 4)).toEqual([]);
+  });
+
+  it("says how long ago", () => {
+    expect([150, 11_700, 90_000, 31_578_117].map(age)).toEqual(["2 min", "3 h 15 min", "1 day 1 h", "365 days 11 h"]);
   });
 });

@@ -47,6 +47,19 @@ export function headsOf(run: RunInfo): HeadOfRun[] {
 
 export const nameOf = ({ site, head }: HeadOfRun): string => `layer ${site.layer}, head ${head}`;
 
+/** How long a time is, roughly, as `limelight watch` says it. */
+export function age(seconds: number): string {
+  const [minutes, hours, days] = [60, 3600, 86_400].map((unit) => Math.floor(seconds / unit)) as [number, number, number];
+  if (days) return `${days} ${days === 1 ? "day" : "days"} ${hours % 24} h`;
+  return hours ? `${hours} h ${minutes % 60} min` : `${minutes} min`;
+}
+
+/** At most so many of the columns, evenly, each once, the first and the last among them. */
+export function spaced(columns: number, most: number): number[] {
+  const count = Math.min(columns, Math.max(1, most));
+  return Array.from({ length: count }, (_, n) => (n ? Math.round((n * (columns - 1)) / (count - 1)) : 0));
+}
+
 /** A stretch of columns during which an alarm was on. */
 export interface Stretch {
   readonly index: number;

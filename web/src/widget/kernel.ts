@@ -114,6 +114,7 @@ export function kernelProvider(bundle: Bundle, kernel: Kernel): Provider {
       isComplete(bundle, at)
         ? own.cell(at, row, column, signal)
         : first<CellData>({ ask: "cell", ...at, row, column }, signal, () => own.cell(at, row, column, signal)),
+    strips: () => true,
     strip: (at, side, index, signal) =>
       readable(at)
         ? own.strip(at, side, index, signal)

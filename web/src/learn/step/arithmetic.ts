@@ -30,10 +30,10 @@ interface Toy {
 const trim = (text: string): string => text.replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
 const exact = (value: number | null): string => trim(number(value));
 const short = (value: number | null): string => exact(value && Number(value.toFixed(4)));
-const after = (value: number): string => operand(value, short);
+const factor = (value: number): string => operand(value, short);
 
 function products(a: readonly number[], b: readonly number[], total: number): string[] {
-  return [a.map((x, n) => `${short(x)}·${after(b[n]!)}`).join(" + "), `= ${exact(total)}`];
+  return [a.map((x, n) => `${factor(x)}·${factor(b[n]!)}`).join(" + "), `= ${exact(total)}`];
 }
 
 export function arithmetic(stage: Term, toy: Toy, { table, row, column }: Point): Sum {
