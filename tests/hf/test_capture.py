@@ -11,6 +11,7 @@ import transformers as tf
 
 from limelight import hf
 from limelight.capture import Capture
+from limelight.errors import ShapeError
 from tests.hf import systems
 
 
@@ -205,6 +206,43 @@ def test_an_additive_mask_of_ones_own() -> None:
         model(**given, attention_mask=own)
     assert captured[0].mask.expression == "Causal()"
     assert captured[0].bias[0, 0, 5, 3] == 0.5
+
+
+def test_a_mask_of_whole_numbers_is_added() -> None:
+    model, given = systems.build("llama", torch.float32), systems.inputs("llama")
+    own = torch.zeros((2, 1, 13, 13), dtype=torch.int64)
+    own[..., 3] = -2
+    expected = systems.run(model, "eager", {**given, "attention_mask": own})
+    with hf.capture(model) as captured:
+        found = model(**given, attention_mask=own).logits
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert captured[0].mask is None
+    assert captured[0].bias[0, 0, 5, 3] == -2.0
+    np.testing.assert_allclose(captured[0].weights(head=1).sum(axis=1), 1.0, atol=1e-5)
+
+
+def test_under_autocast_the_numbers_are_those_it_computed_with() -> None:
+    model, given = systems.build("llama", torch.float32), systems.inputs("llama")
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), hf.capture(model, values=True) as c:
+        model(**given)
+    for site in c:
+        for part in (site.query, site.key, site.value):
+            tensor = torch.from_numpy(part)
+            torch.testing.assert_close(tensor, tensor.bfloat16().float(), rtol=0, atol=0)
+        for head in range(site.heads):
+            np.testing.assert_allclose(site.weights(head=head).sum(axis=1), 1.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [1, 7, 17])
+@pytest.mark.parametrize(("name", "flags"), [("bert", 0), ("llama", 0), ("llama", 1)])
+def test_a_padding_mask_of_another_length(name: str, flags: int, length: int) -> None:
+    model, given = systems.build(name), systems.inputs(name)
+    given["attention_mask"] = torch.ones((2, length), dtype=torch.int64)
+    given["attention_mask"][0, 0] = flags
+    if name == "llama":
+        given["use_cache"] = False
+    with pytest.raises(ShapeError, match=f"which of {length} keys are real, and there are 13"):
+        systems.run(model, "limelight", given)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers as tf
 
 from limelight import hf
 from tests.hf import systems
@@ -44,7 +45,7 @@ def test_the_same_tokens(name: str, cache: str) -> None:
 
 
 @pytest.mark.parametrize("cache", CACHES)
-@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt2"])
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gemma3", "gpt2"])
 def test_steps_make_the_square_of_one_pass(name: str, cache: str) -> None:
     """Captured while generating, and captured in one pass over the finished text: the same."""
     model, given = systems.build(name), prompt(name)
@@ -58,6 +59,7 @@ def test_steps_make_the_square_of_one_pass(name: str, cache: str) -> None:
     for one, other in zip(steps, whole, strict=True):
         assert one.queries == one.keys == text.shape[1]
         assert one.mask == other.mask
+        assert one.bias is other.bias is None
         assert one.tokens == other.tokens
         seen = real.bool().numpy()
         for part in ("query", "key", "value"):
@@ -100,6 +102,34 @@ def test_a_cache_from_before_the_capture() -> None:
     assert (later[1].queries, later[1].keys) == (4, 13)
     np.testing.assert_allclose(later[1].rows.entropy, whole[1].rows.entropy[:, :, 9:], atol=1e-6)
     np.testing.assert_allclose(later[1].weights(head=3), whole[1].weights(head=3)[9:], atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 9, 9), (2, 1, 1, 9), (1, 6, 9, 1)])
+def test_steps_without_a_bias_add_nothing(shape: tuple[int, ...]) -> None:
+    model, given = systems.build("llama"), systems.inputs("llama")
+    ids = given["input_ids"]
+    own = torch.randn(shape, generator=torch.Generator().manual_seed(5)).double()
+    with hf.capture(model) as found:
+        cache = model(ids[:, :9], attention_mask=own).past_key_values
+        model(ids[:, 9:], past_key_values=cache)
+    for site in found:
+        assert site.bias.shape == (*shape[:2], 13, 13)
+        expected = own.expand(*shape[:2], 9, 9).numpy()
+        np.testing.assert_array_equal(site.bias[:, :, :9, :9], expected)
+        assert not site.bias[:, :, 9:].any()
+        np.testing.assert_allclose(site.weights(head=4, batch=1).sum(axis=1), 1.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("flags", [13, 17])
+def test_flags_for_the_text_or_for_the_whole_static_cache(flags: int) -> None:
+    model, given = systems.build("llama"), systems.inputs("llama")
+    found = []
+    for implementation in ("eager", "limelight"):
+        cache = tf.StaticCache(config=model.config, max_cache_len=17)
+        real = torch.ones((2, flags), dtype=torch.int64)
+        asked = {**given, "attention_mask": real, "past_key_values": cache}
+        found.append(systems.run(model, implementation, asked))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-5)
 
 
 def test_beam_search_is_an_error_that_says_why() -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from limelight.errors import ArgumentError
+from limelight.errors import ArgumentError, ShapeError
 from limelight.hf.compact import CompactMask
 from limelight.hf.masks import only_eager
 from limelight.masks import Causal, Mask
@@ -92,6 +92,11 @@ def understand(
             # unused end of a static cache.
             mask, keys = CAUSAL, query.shape[2]
     elif isinstance(attention_mask, CompactMask):
+        if attention_mask.shape[3] != keys:  # a static cache's keys and masks are both of its size
+            raise ShapeError(
+                f"the attention_mask says which of {attention_mask.shape[3]} keys are real, and "
+                f"there are {keys}: give one flag for every token, those in a cache included"
+            )
         mask, keys = attention_mask.rule, attention_mask.keys
     elif attention_mask.dtype == torch.bool:
         mask = attention_mask

@@ -76,8 +76,10 @@ def mask(
     if rule is None and keys == kv_length:
         plain = allow_is_bidirectional_skip or (allow_is_causal_skip and q_length == 1)
     else:
-        # The attention function's own causal rule starts at the first key.
+        # The attention function's own causal rule starts at the first key. Flags for more keys
+        # are a static cache's, or wrong: it can tell only if it gets the mask.
         plain = allow_is_causal_skip and rule == Causal() and keys == q_length > 1
+        plain = plain and (attention_mask is None or attention_mask.shape[-1] <= keys)
     if plain:
         return None
     shape = (batch_size, 1, q_length, kv_length)

@@ -77,6 +77,8 @@ class Recorder:
         # Outside of a forward pass this is checkpointing's second run: seen before.
         if self._depth == 0 or (self.wanted is not None and layer not in self.wanted):
             return functional.attention(*asked[:3], **asked.rule, site=site_name(module))
+        # Under torch.autocast the statistics are those of the rounded numbers: keep these.
+        asked = Asked(*functional.autocast(*asked[:3]), asked.rule)
         asked = _without_tail(_with_hidden(asked))
         seen = functional.inspect(*asked[:3], **asked.rule, site=site_name(module))
         query, key, value, rule = asked
@@ -128,12 +130,13 @@ class Recorder:
         return spans, cells
 
     def _array(self, bias: Tensor | None) -> Any:
-        """The bias as NumPy, one array for all layers that share the tensor."""
+        """The bias as NumPy, one array for all layers that share the tensor; None if it adds 0."""
         if bias is None:
             return None
         key = (bias.data_ptr(), tuple(bias.shape), bias.stride())
         if key not in self._biases:  # the tensor is kept, so that its place is not used again
-            self._biases[key] = (bias, np.array(as_numpy(bias)))
+            array = np.array(as_numpy(bias))
+            self._biases[key] = (bias, array if array.any() else None)
         return self._biases[key][1]
 
     def _layer(self, module: nn.Module, name: str) -> int:
@@ -225,7 +228,7 @@ def _allowed(mask: Any, nq: int, nk: int) -> Allowed:
 def _with_hidden(asked: Asked) -> Asked:
     """An additive mask's "minus infinity", which models write as the least float, as a mask."""
     bias = asked.rule["bias"]
-    if bias is None:
+    if bias is None or not bias.is_floating_point():
         return asked
     hidden = bias <= torch.finfo(bias.dtype).min / 2
     if not hidden.any():

@@ -146,17 +146,20 @@ class Series:
         return np.concatenate([np.broadcast_to(p, lead + p.shape[2:]) for p in parts], axis=2)
 
     def _bias(self) -> Array | None:
-        biases = [(said.bias, first) for said, first in self.steps if said.bias is not None]
-        if not biases:
-            return None
-        if len(self.steps) == 1:
-            return biases[0][0]
-        rows = []
-        for bias, first in biases:
-            wide = np.zeros((*bias.shape[:3], self.keys), bias.dtype)
-            wide[..., first : first + bias.shape[3]] = bias
-            rows.append(wide)
-        return np.concatenate(rows, axis=2)
+        """Every step's row by row; a step without one added nothing."""
+        biases = [said.bias for said, _ in self.steps]
+        given = [bias for bias in biases if bias is not None]
+        if not given or len(biases) == 1:
+            return biases[0]
+        lead, nk = np.broadcast_shapes(*(bias.shape[:2] for bias in given)), self.keys
+        parts = []
+        for bias, (_, first), query in zip(biases, self.steps, self.query, strict=True):
+            part = np.zeros((*lead, query.shape[2], nk), np.result_type(*given))
+            if bias is not None:  # one number for all keys reaches those after the step: hidden
+                end = nk if bias.shape[3] == 1 else first + bias.shape[3]
+                part[..., first:end] = bias
+            parts.append(part)
+        return np.concatenate(parts, axis=2)
 
 
 def _close(known: Array, seen: Array) -> bool:

@@ -27,6 +27,13 @@ from limelight.torch.tracing import trace
 
 _TENSORS = (Tensor, torch.nn.Parameter)
 _DENSE = torch.strided
+# Wrappers that refuse operators they do not know, and the way to a plain tensor. A wrapper that
+# passes operators on to what it holds needs no row.
+_PLAIN_FROM = {
+    "DTensor": ".to_local() where every rank holds whole heads, or split the sequence with "
+    "limelight.torch.context_parallel",
+    "MaskedTensor": ".get_data(), and which keys may be attended to as mask=…",
+}
 REMEMBERED = 16  # shapes for which a mask object remembers what it allows
 
 
@@ -54,7 +61,7 @@ def attention(
     tensor([0.7311, 0.2689])
     """
     same = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
-    query, key, value = _autocast(query, key, value)
+    query, key, value = autocast(query, key, value)
     if torch.compiler.is_compiling():
         arguments, restore = trace(query, key, value, **same)
         return restore(operators.attention(*arguments, engine, False, site)[0])
@@ -79,7 +86,7 @@ def inspect(
 ) -> Inspection:
     """limelight.inspect on tensors: the output with its gradients, the health without."""
     same = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
-    query, key, value = _autocast(query, key, value)
+    query, key, value = autocast(query, key, value)
     if torch.compiler.is_compiling():
         arguments, restore = trace(query, key, value, **same)
         output, *rows = operators.attention(*arguments, engine, True, site)
@@ -142,10 +149,17 @@ def scaled_dot_product_attention(
             f"heads share key heads"
         )
     if query.ndim == 3:  # torch's [N, L, E]: the first axis is a batch; as heads it is the same
-        key, value = key.expand(heads, -1, -1), value.expand(heads, -1, -1)
+        key, value = (
+            x.expand(heads, -1, -1) if x.ndim == 3 and x.shape[0] == 1 else x for x in (key, value)
+        )
     mask: Any = Window(None, 0, align="top-left") if is_causal else None
     bias = None
     if attn_mask is not None:
+        if not isinstance(attn_mask, Tensor):
+            raise DtypeError(
+                f"attn_mask is a {type(attn_mask).__name__}: it must be a tensor; "
+                f"torch.as_tensor(…) makes one"
+            )
         if attn_mask.dtype == torch.bool:
             mask = attn_mask
         elif attn_mask.is_floating_point():
@@ -161,7 +175,7 @@ def scaled_dot_product_attention(
 def _plain(call: Call) -> bool:
     """Whether the engine can be called as it is: no gradient asked for, tensors just tensors."""
     grad = torch.is_grad_enabled()
-    for tensor in (call.query, call.key, call.value, call.bias, call.sinks):
+    for tensor in autograd.tensors_of(call):
         if tensor is not None and (type(tensor) not in _TENSORS or (grad and tensor.requires_grad)):
             return False
     return forward_ad._current_level < 0 and autograd.plain()
@@ -174,7 +188,7 @@ def _checked(query: Any, key: Any, value: Any, *, mask: Any, **rest: Any) -> Cal
     numbers. Every layer of a model asks for the same, and a GPU then finds the intervals uploaded,
     also while a graph is being captured.
     """
-    _check_tensors(query, key, value)
+    _check_tensors(query, key, value, mask=mask, bias=rest["bias"], sinks=rest["sinks"])
     if (not isinstance(mask, Mask) or isinstance(mask, Window)
             or not all(isinstance(x, Tensor) for x in (query, key, value))):  # fmt: skip
         return prepare(query, key, value, mask=mask, **rest)
@@ -190,8 +204,20 @@ def _checked(query: Any, key: Any, value: Any, *, mask: Any, **rest: Any) -> Cal
     return call
 
 
-def _check_tensors(query: Any, key: Any, value: Any) -> None:
+def _check_tensors(query: Any, key: Any, value: Any, **others: Any) -> None:
     """Dense tensors, at least one; where some are none, `prepare` knows what to say."""
+    if torch._C._is_tracing():
+        raise ArgumentError(
+            "torch.jit.trace cannot record attention: use torch.export or torch.compile, and "
+            "torch.onnx.export with dynamo=True"
+        )
+    for name, given in {"query": query, "key": key, "value": value, **others}.items():
+        way = _PLAIN_FROM.get(type(given).__name__) if isinstance(given, Tensor) else None
+        if way is not None:
+            raise DtypeError(
+                f"{name} is a {type(given).__name__}: attention takes plain tensors; pass "
+                f"{name}{way}"
+            )
     some = False
     for name, given in (("query", query), ("key", key), ("value", value)):
         if not isinstance(given, Tensor):
@@ -211,7 +237,7 @@ def _check_tensors(query: Any, key: Any, value: Any) -> None:
         )
 
 
-def _autocast(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
+def autocast(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
     """Under torch.autocast, as torch does for its own attention: its dtype, except for float64."""
     kind = query.device.type if isinstance(query, Tensor) else ""
     if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
