@@ -118,8 +118,8 @@ def prepare(
         value,
         _everything(nq, nk) if mask is None else _allowed(mask, query, nk, batch),
         None if bias is None else _check_bias(bias, query, batch, heads, nq, nk),
-        1.0 / math.sqrt(size) if scale is None else _check_scale(scale),
-        None if softcap is None else _check_softcap(softcap),
+        1.0 / math.sqrt(size) if scale is None else check_scale(scale),
+        None if softcap is None else check_softcap(softcap),
         None if sinks is None else _check_sinks(sinks, query, heads),
         batch,
         headless,
@@ -351,11 +351,11 @@ def _number(value: Any, name: str, meaning: str) -> float:
     return number
 
 
-def _check_scale(scale: float) -> float:
+def check_scale(scale: float) -> float:
     return _number(scale, "scale", "it multiplies the dot products; None means 1/√D, 1.0 none")
 
 
-def _check_softcap(softcap: float) -> float:
+def check_softcap(softcap: float) -> float:
     meaning = "it bounds the logits to ±softcap and must be a positive number; None means no cap"
     number = _number(softcap, "softcap", meaning)
     if number <= 0:

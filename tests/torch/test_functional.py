@@ -7,7 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate
 from torch.func import grad, jacrev, jvp, vmap
+from torch.utils._pytree import tree_map
 
 import limelight as ll
 from limelight import reference
@@ -336,3 +340,87 @@ def test_a_tensor_that_is_lazily_negated() -> None:
     bias = lazy[..., :5]
     want = ll.attention(plain, plain, plain, bias=bias.clone())
     assert torch.equal(ll.attention(plain, plain, plain, bias=bias), want)
+
+
+class Wrapper(torch.Tensor):
+    """Holds a tensor and passes operators on to it; its own memory is nobody's."""
+
+    inner: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Wrapper:
+        self: Wrapper = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        self.inner = inner
+        return self
+
+    def __init__(self, _: Any) -> None:
+        super().__init__()
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        bare = tree_map(lambda x: x.inner if isinstance(x, Wrapper) else x, (args, kwargs or {}))
+        out = func(*bare[0], **bare[1])
+        return tree_map(lambda x: cls(x) if isinstance(x, torch.Tensor) else x, out)
+
+
+def test_a_wrapper_gets_what_the_tensor_in_it_gets() -> None:
+    torch.manual_seed(4)
+    query, key, value = (double(1, 2, 5, 8).detach() for _ in range(3))
+    mask, bias = torch.rand(5, 5) < 0.6, double(5, 5).detach()
+    calls: list[tuple[Any, dict[str, Any]]] = [
+        ((query, key, value), {}),
+        ((query, key, value), {"mask": mask}),
+        ((query, key, value), {"bias": bias}),
+    ]
+    for given, options in calls:
+        want = ll.inspect(*given, **options)
+        wrapped = {name: Wrapper(x) for name, x in options.items()}
+        for arrays in (given, [Wrapper(x) for x in given]):
+            if arrays is given and not wrapped:
+                continue
+            assert torch.equal(ll.attention(*arrays, **wrapped).inner, want.output)
+            seen = ll.inspect(*arrays, **wrapped)
+            assert torch.equal(seen.output.inner, want.output)
+            assert torch.equal(seen.health.keys.inner, want.health.keys)
+    leaf, plain = Wrapper(query).requires_grad_(), query.clone().requires_grad_()
+    ll.attention(leaf, key, value, mask=mask).square().sum().backward()
+    ll.attention(plain, key, value, mask=mask).square().sum().backward()
+    assert torch.equal(leaf.grad.inner, plain.grad)
+
+
+def test_a_fake_tensor_outside_its_mode() -> None:
+    with FakeTensorMode():
+        fake = torch.randn(1, 2, 5, 8)
+    assert isinstance(ll.attention(fake, fake, fake), FakeTensor)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
+def test_a_wrapper_that_knows_no_other_operators_is_refused() -> None:
+    x, cells = torch.randn(1, 2, 5, 8), torch.ones(5, 5)
+    masked = torch.masked.masked_tensor(x, torch.ones_like(x).bool())
+    with pytest.raises(DtypeError, match=r"query is a MaskedTensor.*query\.get_data\(\)"):
+        ll.attention(masked, masked, masked)
+    mesh_of_one = DeviceMesh("cpu", [0], _init_backend=False, _rank=0)
+    sharded = DTensor.from_local(x, mesh_of_one, [Replicate()], run_check=False)
+    with pytest.raises(DtypeError, match=r"key is a DTensor.*key\.to_local\(\)"):
+        ll.attention(x, sharded, sharded)
+    for name, given in (("mask", cells.bool()), ("bias", cells)):
+        given = DTensor.from_local(given, mesh_of_one, [Replicate()], run_check=False)
+        with pytest.raises(DtypeError, match=f"{name} is a DTensor"):
+            ll.inspect(x, x, x, **{name: given})
+
+
+def test_a_gradient_that_is_lazily_negated() -> None:
+    query, key, value = double(1, 2, 5, 8), double(1, 2, 7, 8), double(1, 2, 7, 8)
+    lazy = torch.randn(1, 2, 5, 8, dtype=torch.complex128).conj().imag
+    assert lazy.is_neg()
+    output = ll.attention(query, key, value)
+    got = torch.autograd.grad(output, (query, key, value), lazy, retain_graph=True)
+    want = torch.autograd.grad(output, (query, key, value), lazy.clone())
+    assert all(torch.equal(x, y) for x, y in zip(got, want, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_jit_trace_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"torch\.jit\.trace cannot record attention"):
+        torch.jit.trace(lambda x: ll.attention(x, x, x), torch.randn(1, 2, 5, 8))

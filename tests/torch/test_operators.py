@@ -9,6 +9,7 @@ import torch
 
 import limelight as ll
 import limelight.torch.operators  # defines them
+from limelight.errors import ArgumentError
 
 # torch's own, while inductor starts up
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
@@ -166,6 +167,21 @@ def test_errors_while_tracing() -> None:
         compiled(lambda q, k, v: ll.attention(q, k.float(), v))(query, key, value)
     with pytest.raises(Exception, match="must be boolean"):
         compiled(lambda q, k, v: ll.attention(q, k, v, mask=torch.zeros(7, 11)))(query, key, value)
+
+
+@pytest.mark.parametrize(("name", "number", "message"), [
+    ("softcap", 0.0, "must be a positive number"), ("softcap", -1.0, "must be a positive number"),
+    ("scale", float("nan"), "not finite"), ("scale", float("inf"), "not finite"),
+])  # fmt: skip
+def test_numbers_are_checked_in_a_compiled_call(name: str, number: float, message: str) -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(lambda *x, **rest: ll.attention(*x, **rest), fullgraph=True, backend="aot_eager")
+    query, key, value = given(train=False)
+    for fine in (0.5, 0.75, 3.0):  # the second number makes torch.compile go over to symbols
+        want = ll.attention(query, key, value, **{name: fine})
+        assert torch.equal(compiled(query, key, value, **{name: fine}), want)
+    with pytest.raises(ArgumentError, match=message):
+        compiled(query, key, value, **{name: number})
 
 
 def test_what_follows_from_health_can_be_compiled() -> None:

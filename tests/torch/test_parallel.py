@@ -516,6 +516,19 @@ def test_a_bias_of_the_wrong_rows() -> None:
     assert on(3, bad_bias) == ["refused"] * 3
 
 
+def lazily_negated(group: Any) -> bool:
+    x = shard(torch.randn(1, 2, 12, 8), 2, group=group).requires_grad_()
+    output = ContextParallel(group).attention(x, x, x)
+    lazy = torch.randn(output.shape, dtype=torch.complex64).conj().imag
+    (got,) = torch.autograd.grad(output, x, lazy, retain_graph=True)
+    (want,) = torch.autograd.grad(output, x, lazy.clone())
+    return lazy.is_neg() and torch.equal(got, want)
+
+
+def test_a_gradient_that_is_lazily_negated() -> None:
+    assert all(on(2, lazily_negated))
+
+
 @settings(deadline=None)
 @given(st.integers(1, 9), st.integers(0, 60), st.sampled_from(LAYOUTS))
 def test_a_layout_deals_out_every_position_once(ranks: int, length: int, name: str) -> None:

@@ -56,6 +56,25 @@ def test_a_sharing_module_with_window_sinks_and_softcap() -> None:
     assert np.abs(site.sinks).min() > 0, "the capture must not share memory with the model"
 
 
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("shape", [(2, 1, 1, 5), (5, 5), (2, 3, 5, 5)], ids=str)
+def test_a_mask_that_is_a_tensor(shape: tuple[int, ...], causal: bool) -> None:
+    torch.manual_seed(0)
+    layer, x = SelfAttention(12, 3, causal=causal), torch.randn(2, 5, 12)
+    cells = torch.rand(shape) < 0.6
+    cells[..., 0] = True
+    for mask in (cells, limelight.Window(3, 1) & cells, ~(limelight.Prefix(1) | cells)):
+        with capture(layer) as cap, torch.no_grad():
+            out = layer(x, mask=mask)
+        site = cap[0]
+        assert "mask" + "×".join(map(str, shape)) in repr(site)
+        mixed = np.stack([[site.weights(head=h, batch=b) @ site.value[b, h] for h in range(3)] for b in range(2)])
+        torch.testing.assert_close(layer._join(torch.from_numpy(mixed).float()), out, atol=2e-6, rtol=0)
+    kept = site.mask.dense(5, 5).copy()
+    cells.logical_not_()
+    assert np.array_equal(site.mask.dense(5, 5), kept), "the capture must not share memory with the mask"
+
+
 def test_chosen_layers_without_values_and_an_image() -> None:
     net, x = model(), batch(0, size=1, length=5)
     image = np.zeros((1, 4, 4, 3), np.uint8)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention as theirs
 
-from limelight.errors import ArgumentError, DtypeError
+from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.torch import scaled_dot_product_attention as ours
 from tests.cases import assert_close
 
@@ -43,6 +43,7 @@ TABLE: list[tuple[str, tuple[Any, Any, Any], Any]] = [
     ("one query for all", ((1, 5, 8), (3, 7, 8), (3, 7, 8)), dict),
     ("one key head for all", ((2, 3, 5, 8), (2, 1, 7, 8), (2, 1, 7, 8)), dict),
     ("grouped", ((2, 6, 5, 8), (2, 2, 7, 8), (2, 2, 7, 8)), lambda: {"enable_gqa": True}),
+    ("grouped, three axes", ((6, 5, 8), (2, 7, 8), (2, 7, 8)), lambda: {"enable_gqa": True}),
     ("grouped causal", ((2, 6, 7, 8), (2, 3, 7, 8), (2, 3, 7, 8)), lambda: {"enable_gqa": True, "is_causal": True}),
 ]  # fmt: skip
 
@@ -100,5 +101,10 @@ def test_what_it_refuses() -> None:
         ours(query, query, query, attn_mask=torch.ones(3, 3).bool(), is_causal=True)
     with pytest.raises(ArgumentError, match="enable_gqa=True"):
         ours(query, key, key)
+    with pytest.raises(ShapeError, match="cannot share"):
+        ours(query[0, :3], key[0], key[0], enable_gqa=True)
+    for mask in ([[True] * 3] * 3, np.ones((3, 3), np.bool_)):
+        with pytest.raises(DtypeError, match=r"attn_mask is a (list|ndarray): it must be a tensor"):
+            ours(query, query, query, attn_mask=mask)  # type: ignore[arg-type]
     with pytest.raises(DtypeError, match=r"attn_mask has dtype torch\.int64"):
         ours(query, query, query, attn_mask=torch.ones(3, 3).long())

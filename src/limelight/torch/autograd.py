@@ -22,10 +22,12 @@ NO_FORWARD_MODE = (
     "attention has none. torch.func.vjp and jacrev go backwards and work"
 )
 
+_NO_WRAPPER = Tensor.__torch_dispatch__
+
 
 def run(call: Call, engine: str, health: bool, site: str) -> State:
     """One pass with gradients of its output."""
-    if plain():
+    if plain(*tensors_of(call)):
         tensors = (call.query, call.key, call.value, call.bias, call.sinks)
         return State(*Eager.apply(call, engine, health, site, *tensors))
     return State(*Attention.apply(*operators.split(call), engine, health, site))
@@ -33,7 +35,7 @@ def run(call: Call, engine: str, health: bool, site: str) -> State:
 
 def count_keys(call: Call) -> Tensor:
     """How many keys each row may attend to, int64 [B, Hq, Nq]."""
-    if plain():
+    if plain(*tensors_of(call)):
         return operators.count(call).expand(call.query.shape[:3])
     arguments = operators.split(call)
     counts: Tensor = operators.count_keys(call.query, call.keys, *arguments[3:7])
@@ -72,8 +74,8 @@ class Eager(torch.autograd.Function):
             return (*nothing, *(None for _ in needs))
         batch = (query.shape[0],)
         call = Call(query, key, value, allowed, bias, scale, softcap, sinks, batch, False)
-        if plain() and not torch.is_grad_enabled():
-            state = State(output, logsumexp)
+        if plain(grad_output) and not torch.is_grad_enabled():
+            state, grad_output = State(output, logsumexp), grad_output.resolve_neg()
             return *nothing, *operators.gradients(call, engine, state, grad_output, needs)
         grads = AttentionBackward.apply(
             *operators.split(call), engine, output, logsumexp, grad_output, list(needs)
@@ -120,9 +122,18 @@ class AttentionBackward(torch.autograd.Function):
         return batching.map_backward(info.batch_size, dims, arguments, AttentionBackward.apply)
 
 
-def plain() -> bool:
-    """Whether tensors are just tensors: no functorch transform and no dispatch mode at work."""
+def tensors_of(call: Call) -> tuple[Tensor | None, ...]:
+    return call.query, call.key, call.value, call.allowed.dense, call.bias, call.sinks
+
+
+def plain(*tensors: Tensor | None) -> bool:
+    """Whether tensors are just tensors: no functorch transform and no dispatch mode at work.
+
+    Nor is any of the given ones a wrapper, whose own memory holds nothing: only an operator reaches
+    what it stands for, by the wrapper's __torch_dispatch__.
+    """
     return (
         not torch._C._are_functorch_transforms_active()
         and torch._C._len_torch_dispatch_stack() == 0
+        and all(x is None or type(x).__torch_dispatch__ is _NO_WRAPPER for x in tensors)
     )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from limelight.allowed import Allowed
-from limelight.call import Call
+from limelight.call import Call, check_scale, check_softcap
 from limelight.reference import State
 from limelight.torch import bridge
 from limelight.torch.tracing import Arguments
@@ -53,7 +53,10 @@ def make_call(
     dense: Tensor | None, bias: Tensor | None, sinks: Tensor | None, scale: float,
     softcap: float | None,
 ) -> Call:  # fmt: skip
-    """The operator's arguments as a Call; here, where sizes are known, the band is clipped."""
+    """The operator's arguments as a Call.
+
+    Here, where they are no symbols, sizes clip the band and the two numbers are checked.
+    """
     nq, nk = query.shape[2], key.shape[2]
     allowed = Allowed(
         nq, nk,
@@ -61,6 +64,7 @@ def make_call(
         spans=None if spans is None else spans.cpu().numpy(),
         dense=dense,
     )  # fmt: skip
+    scale, softcap = check_scale(scale), None if softcap is None else check_softcap(softcap)
     batch = (query.shape[0],)
     return Call(query, key, value, allowed, bias, scale, softcap, sinks, batch, headless=False)
 

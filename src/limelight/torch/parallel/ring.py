@@ -142,6 +142,7 @@ class Parallel(torch.autograd.Function):
         query, key, value, bias, sinks, output, logsumexp = ctx.saved_tensors
         if grad_output is None:
             grad_output = torch.zeros_like(output)  # the other ranks count on this one
+        grad_output = grad_output.resolve_neg()  # engines read the memory itself
         wide = _wide(query.dtype)
         sums = _Sums(work, query, bias, wide, State(output, logsumexp), grad_output)
         collect = _gathered_gradients if work.gathers else _ring_gradients
