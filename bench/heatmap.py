@@ -8,8 +8,8 @@ wall clock would say on a quiet one.
 
 from __future__ import annotations
 
+import argparse
 import resource
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ from limelight.heatmap import heatmap_of, logsumexp_of, received_of, top_of, wei
 from limelight.pyramid import Pyramid
 
 
-def main(length: int = 32_768, engine: str = "auto") -> None:
+def main(length: int, engine: str) -> None:
     rng = np.random.default_rng(0)
     query, key = (rng.normal(size=(1, 1, length, 64)).astype(np.float32) for _ in range(2))
     mask = ll.Causal()
@@ -69,4 +69,8 @@ def _peak() -> int:
 
 
 if __name__ == "__main__":
-    main(*([int(sys.argv[1])] if len(sys.argv) > 1 else []), *sys.argv[2:3])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("length", nargs="?", type=int, default=32_768)
+    parser.add_argument("engine", nargs="?", default="auto")
+    given = parser.parse_args()
+    main(given.length, given.engine)

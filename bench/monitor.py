@@ -8,6 +8,7 @@ next, for a small GPT (6 layers, 6 heads of 64, 512 tokens).
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import tempfile
 import time
@@ -62,4 +63,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     main()

@@ -107,6 +107,17 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], re
         ElementTree.fromstring((tmp_path / f"{picture}.svg").read_text())
 
 
+def test_a_picture_replaces_nothing_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "x.svg"
+    out.write_text("mine")
+    for force, code in (([], 2), (["--force"], 0)):
+        with pytest.raises(SystemExit) as ended:
+            app(["experiment", "-o", str(out), *force])
+        assert ended.value.code == code
+        assert ("give --force to replace it" in capsys.readouterr().err) == (code == 2)
+        assert (out.read_text() == "mine") == (code == 2)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [(["unknown"], "there is no experiment 'unknown': choose scaling"),

@@ -200,6 +200,8 @@ def test_repr_draws() -> None:
         (lambda: ll.Documents(3), ShapeError, "one id for each position"),
         (lambda: ll.Causal() & "causal", DtypeError, "text 'causal'.*limelight.Causal"),
         (lambda: ll.Causal() & np.ones((2, 2)), DtypeError, "this one is float64.*bias="),
+        (lambda: ll.masks.as_mask(ll.Causal), DtypeError, r"Causal is a class: write Causal\(\)$"),
+        (lambda: ll.Causal() & ll.Lengths, DtypeError, r"Lengths is a class: write Lengths\(…\)$"),
         (lambda: ll.Causal() and ll.Prefix(1), ArgumentError, "&, | and ~, not and/or/not"),
     ],
 )  # fmt: skip

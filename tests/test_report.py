@@ -128,14 +128,46 @@ def test_the_health_is_that_of_the_entry_shown(batch: int) -> None:
     assert {finding["verdict"] for finding in data["findings"]} == {word}
 
 
-def test_a_budget_that_cannot_be_kept_is_said(views: None) -> None:
+@pytest.mark.parametrize("page_bytes", [100, 190_000])
+def test_the_least_that_the_error_states_does_work(
+    monkeypatch: pytest.MonkeyPatch, page_bytes: int
+) -> None:
+    monkeypatch.setattr(page, "built", lambda name: "x" * (page_bytes // 2))
+    capture = samples.text_capture(97)
+    least = None
+    for budget in (100, 9_000, page_bytes, page_bytes + 5_000):
+        with pytest.raises(ArgumentError) as caught:
+            report(capture, budget=budget)
+        told = re.search(r"takes at least (\d\.\d\d) MB, .* and (\S+) MB were", str(caught.value))
+        assert told is not None
+        assert float(told[2]) == budget / 1e6
+        assert least in (None, told[1])
+        least = told[1]
+    allowed = round(float(str(least)) * 1e6)
+    assert report(capture, budget=allowed).size <= allowed
     with pytest.raises(ArgumentError, match="at least"):
-        report(samples.text_capture(97), budget=12_000)
-    with pytest.raises(ArgumentError, match="the page alone takes"):
-        report(samples.text_capture(5), budget=100)
+        report(capture, budget=allowed - 10_000)
+
+
+def test_the_smallest_bundle_keeps_its_budget() -> None:
+    capture = samples.text_capture(5)
+    sizes = []
+    for budget in range(3_000, 9_000, 10):
+        try:
+            made = bundle(capture, budget=budget)
+        except ArgumentError:
+            continue
+        sizes.append(made.size)
+        assert len(made.to_json()) == made.size <= budget
+        if len(sizes) == 20:
+            break
+    assert len(sizes) == 20
+
+
+def test_what_cannot_be_reported_is_said(views: None) -> None:
     with pytest.raises(ArgumentError, match="float16 or float32"):
         report(samples.text_capture(5), precision="float8")
-    with pytest.raises(ArgumentError, match="batch=1"):
+    with pytest.raises(ArgumentError, match="batch=1: the capture has 1 entry, numbered from 0"):
         report(samples.text_capture(5), batch=1)
 
 
@@ -238,6 +270,14 @@ def test_the_command(views: None, tmp_path: Path) -> None:
     )
     assert forced.exit_code == 0, forced.output
     assert "12 heads" in forced.output
+
+
+def test_the_command_writes_html_alone(views: None, tmp_path: Path) -> None:
+    target = tmp_path / "out.pdf"
+    done = CliRunner().invoke(app, ["report", "llama", "-o", str(target)])
+    assert done.exit_code == 2
+    assert "out.pdf ends in .pdf: it is written as .html" in done.stderr
+    assert not target.exists()
 
 
 def test_a_file_is_written_whole_or_not_at_all(views: None, tmp_path: Path) -> None:

@@ -477,6 +477,9 @@ def as_mask(mask: Any) -> Mask:
             f"a mask cannot be the text {mask!r}: pass a mask value, such as "
             f"limelight.Causal(), or a boolean array"
         )
+    if isinstance(mask, type) and issubclass(mask, Mask):
+        call = f"{mask.__name__}({'' if issubclass(mask, Window) else '…'})"
+        raise DtypeError(f"{mask.__name__} is a class: write {call}")
     array = mask if is_torch(mask) else np.asarray(mask)
     kind = dtype_name(array)
     if kind != "bool":

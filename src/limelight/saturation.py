@@ -39,6 +39,7 @@ Array = NDArray[np.float64]
 
 SIZES = (4, 16, 64, 256, 1024)
 MOST_NUMBERS = 1 << 22  # drawn at a time: 32 MiB
+MOST_DRAWS = 1_000_000
 LARGEST_DRAW = 1 << 26  # numbers in one draw: 512 MiB
 
 
@@ -323,3 +324,5 @@ def _check(**numbers: Any) -> None:
             raise ArgumentError(f"{name}={value!r}: give a whole number ≥ {least}")
         if name == "d_k" and value >= 1 << 63:
             raise ArgumentError(f"d_k={value:,} is too large: give a whole number below 2^63")
+        if name == "draws" and value > MOST_DRAWS:
+            raise ArgumentError(f"draws={value:,} are too many: {MOST_DRAWS:,} are the most")

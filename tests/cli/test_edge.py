@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from limelight.cli import app, docs
 from limelight.cli._edge import bar, column, matrix, number, plain, print_json, vector
 from limelight.cli._lazy import LazyGroup, load
+from limelight.engines import native
 from limelight.errors import ArgumentError
 
 
@@ -110,6 +111,20 @@ def test_an_output_that_takes_nothing_is_one_line(command, redirection, message)
         pytest.skip("no /dev/full here")
     done = shell(f"limelight {command} {redirection}")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"limelight: {message}\n")
+
+
+@pytest.mark.parametrize("command", ["score", "engines", "captures --json"])
+def test_an_instruction_set_that_is_not_there_is_one_line(command):
+    if native.missing():
+        pytest.skip(native.missing())
+    done = shell(f"limelight {command}", LIMELIGHT_ISA="zz")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("limelight: LIMELIGHT_ISA: there is no instruction set 'zz' here")
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_needs_no_instruction_set():
+    assert shell("limelight --help", LIMELIGHT_ISA="zz").returncode == 0
 
 
 def test_what_ascii_lacks_is_replaced():

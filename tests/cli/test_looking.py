@@ -104,6 +104,15 @@ def test_bins_of_several_cells_are_said_to_be(path: Path, args: list[Any]) -> No
     assert "19 × 19 bins, each the max of up to 2 × 2 cells" in " ".join(plain.stdout.split())
 
 
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_a_terminal_without_colour_gets_shades(path: Path, env: dict[str, str]) -> None:
+    terminal = {"COLUMNS": "80", "FORCE_COLOR": "1", "TERM": "xterm-256color", "NO_COLOR": None}
+    args = ["heatmap", str(path), "--layer", "0", "--head", "0"]
+    text = CliRunner(env=terminal | env).invoke(app, args).stdout
+    assert "▀" not in text
+    assert run(*args).stdout.splitlines()[2:25] == text.splitlines()[2:25]
+
+
 def test_the_mean_of_a_bin_is_of_its_cells(path: Path) -> None:
     seen = Capture.open(path)[0].heatmap((8, 8), "mean", (12, 23), (0, 12), head=0).values
     text = " ".join(drawn(10, path, "--layer", 0, "--head", 0, "--pool", "mean", "--rows", "12:23", "--columns", ":12"))
@@ -171,6 +180,11 @@ def test_heads_as_a_table_and_as_json(path: Path) -> None:
     (["heatmap", "--figure", "colour"], "there is no figure 'colour': choose rows"),
     (["heatmap", "--rows", "1:2", "-o", "x.svg"], "--as grid shows all: leave out --rows"),
     (["heatmap", "--layer", 0, "--head", 0, "-o", "x.gif"], "x.gif ends in .gif"),
+    (["heatmap", "--head", 1], "--head 1 is a head of one layer: give --layer too"),
+    (["heatmap", "--as", "grid", "--layer", 1], "--as grid shows all layers: leave out --layer"),
+    (["heatmap", "--layer", 0, "--query", 0], "--query 0 goes with --as patches"),
+    (["heatmap", "--query", 5], "--query 5 goes with --as patches"),
+    (["heatmap", "--layer", 0, "--figure", "entropy"], "--figure entropy colours the grid of all heads"),
     (["heatmap", "--batch", 7], "batch=7: the capture has 1 entry, numbered from 0"),
     (["heatmap", "--layer", 0, "--batch", 7], "batch=7: the capture has 1 entry, numbered from 0"),
     (["heatmap", "--layer", 0, "--head", 0, "--batch", -2], "batch=-2: the capture has 1 entry"),
@@ -182,6 +196,15 @@ def test_errors_are_one_line(args: list[Any], message: str, path: Path) -> None:
     assert result.exit_code == 2, result.output
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["heads", "inspect"])
+def test_kinds_are_whole_in_a_narrow_terminal(path: Path, command: str) -> None:
+    text = CliRunner(env={"COLUMNS": "60"}).invoke(app, [command, str(path)]).stdout
+    assert re.search(r"^ +induction ", text, re.MULTILINE)
+    assert "…" not in text
+    assert not re.search(r"L\dH\d$", text, re.MULTILINE)
+    assert max(map(len, text.splitlines())) <= 60
 
 
 def test_the_grid_takes_no_entry() -> None:

@@ -53,6 +53,7 @@ def test_curve_and_single_size():
         (["--d-k", "four"], "'four' is not a whole number"),
         (["--d-k", "0"], "d_k=0: give a whole number"),
         (["--draws", "0"], "--draws"),
+        (["--draws", "1000000000"], "draws=1,000,000,000 are too many: 1,000,000 are the most"),
     ],
 )
 def test_saturate_errors(args, message):
@@ -85,6 +86,52 @@ def test_mask_picture():
     assert "▒" in big
     assert "1 query × 1 key\n" in run("mask", "--size", "1").stdout
     assert "0 queries" in run("mask", "--size", "0").stdout
+
+
+def narrow(*args):
+    text = CliRunner(env={"COLUMNS": "60"}).invoke(app, list(args)).stdout
+    assert max(map(len, text.splitlines())) <= 60
+    return text
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["captures"], ["llama-paragraph", "12 × 17"]),
+        (["saturate", "--draws", "50"], ["gradient", "saturated", "1024", "score"]),
+        (["saturate", "--d-k", "64", "--draws", "50"], ["−11.634237", "0.981818", "effective keys"]),
+        (["engines"], ["reference", "definition,"]),
+    ],
+)
+def test_a_narrow_terminal_cuts_nothing(args, words):
+    text = narrow(*args)
+    assert "…" not in text
+    for word in words:
+        assert word in text
+
+
+def test_bars_take_the_room_there_is():
+    def bars(text):
+        return [line.count("█") for line in text.splitlines() if "█" in line]
+
+    full = narrow("saturate", "--scores", "99,0", "--d-k", "1")
+    half = narrow("saturate", "--scores", "99,99", "--d-k", "1")
+    longest = max(map(len, full.splitlines()))
+    assert bars(half) == [bars(full)[0] // 2] * 4
+    assert any(line.endswith("█") and len(line) == longest for line in full.splitlines())
+    assert "…" not in full
+    worked = narrow("score", "--query", "99", "--keys", "1;0", "--values", "1;0")
+    assert bars(worked) == [worked.count("█")]
+    assert "…" not in worked
+    sizes = bars(narrow("saturate", "--d-k", "4,4096", "--draws", "50"))
+    assert sizes[0] < sizes[1]
+
+
+def test_a_mask_fits_a_narrow_terminal():
+    lines = narrow("mask", "causal", "--size", "2048").splitlines()
+    assert lines[1] == " ".join("▒" + "·" * 29)
+    assert lines[30] == " ".join("■" * 29 + "▒")
+    assert "▒ partly allowed" in narrow("mask", "causal", "--size", "31")
 
 
 def test_mask_json():

@@ -95,12 +95,15 @@ def test_json_and_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     command.watch(path, plot=tmp_path / "run.png")
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
     assert "drew 2 records" in capsys.readouterr().out
-    with pytest.raises(ArgumentError, match=r"cannot draw to .*run\.gif: the name must end in .png"):
+    with pytest.raises(ArgumentError, match=r"run\.png is there already: give --force to replace it"):
+        command.watch(path, plot=tmp_path / "run.png")
+    command.watch(path, plot=tmp_path / "run.png", force=True)
+    with pytest.raises(FileError, match=r"run\.gif ends in \.gif: it is written as .png or .svg or .pdf"):
         command.watch(path, plot=tmp_path / "run.gif")
-    with pytest.raises(ArgumentError, match=r"there is no folder .*nowhere"):
+    with pytest.raises(FileError, match=r"there is no folder .*nowhere"):
         command.watch(path, plot=tmp_path / "nowhere" / "run.png")
     with pytest.raises(ArgumentError, match="no records yet"):
-        command.watch(write(tmp_path / "empty.jsonl", HEADER), plot=tmp_path / "run.png")
+        command.watch(write(tmp_path / "empty.jsonl", HEADER), plot=tmp_path / "empty.png")
 
 
 def test_it_follows_until_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

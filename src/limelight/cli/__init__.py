@@ -69,6 +69,10 @@ def root(
         typer.echo(f"limelight {__version__}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
+    else:
+        from limelight.engines.native import check_isa
+
+        check_isa()
 
 
 def main() -> None:

@@ -17,6 +17,8 @@ from rich.table import Table
 
 from limelight.errors import ArgumentError
 
+INDENT = 3  # of tables
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 
@@ -53,6 +55,16 @@ def console() -> Console:
     return Console(highlight=False, file=cast(TextIO, _Tidy(sys.stdout)))
 
 
+def coloured(out: Console) -> bool:
+    """Whether colours reach the reader: not in a pipe, and not where NO_COLOR is set."""
+    return out.color_system is not None and not out.no_color
+
+
+def narrow(out: Console) -> bool:
+    """Whether tables are set closer: a terminal usually has 80 columns or more."""
+    return out.width < 80
+
+
 def table(*headings: str) -> Table:
     """An empty table in the house look: no frame, one rule under the headings."""
     view = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1))
@@ -63,7 +75,9 @@ def table(*headings: str) -> Table:
 
 def show(out: Console, view: Table) -> None:
     """Print a table, set in a little, with a line of air under it."""
-    out.print(Padding(view, (0, 0, 1, 3), expand=False))
+    if narrow(out):
+        view.padding = (0, 0, 0, 1)
+    out.print(Padding(view, (0, 0, 1, INDENT), expand=False))
 
 
 def indented(out: Console, text: str, by: int) -> None:
@@ -76,6 +90,23 @@ def right(view: Table, *columns: int) -> Table:
     for column in columns:
         view.columns[column].justify = "right"
     return view
+
+
+def whole(view: Table, *columns: int) -> Table:
+    """The same table with those columns never broken or cut: the others give way."""
+    for column in columns:
+        view.columns[column].no_wrap = True
+    return view
+
+
+def bar_room(out: Console, most: int, *columns: Iterable[str]) -> int:
+    """How long a bar for 1 may be in a table beside columns of these texts: `most`, or what fits.
+
+    Where several tables are to be compared, one answer serves them all.
+    """
+    gap = 2 if narrow(out) else 3
+    taken = sum(max(map(len, texts), default=0) + gap for texts in columns)
+    return max(4, min(most, out.width - INDENT - taken))
 
 
 def bar(share: float, width: int = 20) -> str:

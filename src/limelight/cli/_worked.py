@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
-from limelight.cli._edge import bar, column, right, show, table
+from limelight.cli._edge import bar, bar_room, column, narrow, right, show, table, whole
 from limelight.flow import leaders, listed, not_a_number
 from limelight.numbers import counted, given, number, operand
 
@@ -91,11 +91,14 @@ class Worked:
         self.out.print(
             f"[bold]3  Normalise[/]: softmax, e to the power of each {which} over the sum of all"
         )
-        view = table("", "score − largest", "e to that", "÷ sum", "")
-        columns = (column(numbers) for numbers in (shift, power, weights))
+        shifted = "score −\nlargest" if narrow(self.out) else "score − largest"
+        view = whole(table("", shifted, "e to that", "÷ sum", ""), 1, 2, 3)
+        columns = [column(numbers) for numbers in (shift, power, weights)]
+        room = bar_room(self.out, 20, self.names, [*shifted.split("\n"), *columns[0]],
+                        ["e to that", *columns[1]], columns[2])  # fmt: skip
         for j, cells in enumerate(zip(*columns, strict=True)):
             shown = cells if self.seen[j] else ("hidden", "0", "0")
-            view.add_row(self.names[j], *shown, bar(weights[j]))
+            view.add_row(self.names[j], *shown, bar(weights[j], room))
         view.add_section()
         view.add_row("sum", "", number(power.sum()), number(weights.sum()), "")
         show(self.out, right(view, 1, 2, 3))

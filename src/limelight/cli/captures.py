@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from limelight.cli._edge import JsonOption, console, indented, print_json, right, show, table
+from limelight.cli._edge import JsonOption, console, indented, print_json, right, show, table, whole
 from limelight.errors import ArgumentError
 
 FACTS = ("title", "model", "text", "selection", "weights", "licence", "package", "made", "command")
@@ -33,7 +33,7 @@ def captures(
     out = console()
     if name is None:
         head, *lines = found.table()
-        view = right(table(*head[:-1]), 2, 3, 4)
+        view = right(whole(table(*head[:-1]), 0), 2, 3, 4)
         for line in lines:
             view.add_row(*(escape(cell) for cell in line[:-1]))
         show(out, view)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from limelight.cli._edge import JsonOption, console, print_json, right, show, table
+from limelight.cli._looking import ForceOption, writable
 from limelight.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def experiment(
         Path | None,
         typer.Option(help="Other results of examples/scaling.py.", show_default="those shipped"),
     ] = None,
+    force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
     """See whether 1/√d_k matters: the same models trained with it, without it, and with 1/d_k."""
@@ -46,6 +48,8 @@ def experiment(
     if name != "scaling":
         raise ArgumentError(f"there is no experiment {name!r}: choose scaling")
     _check(output, picture, d_k, theme)
+    if output is not None:
+        writable(output, (".svg", ".png"), force)
     found = scaling(results)
     if output is not None:
         _draw(found, picture or "held-out", 256 if d_k is None else d_k, theme or "light", output)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from limelight.cli._edge import JsonOption, console, print_json, right, show, table
+from limelight.cli._edge import JsonOption, console, print_json, right, show, table, whole
 from limelight.cli._looking import CaptureArgument, folded, opened, progress
 from limelight.numbers import counted
 
@@ -62,8 +62,7 @@ def _one(found: Heads, kind: str) -> dict[str, object]:
 
 
 def _all(out: Console, found: Heads, most: int) -> None:
-    view = table("kind", "such a head", "there are", "the strongest, with score")
-    view.columns[3].no_wrap = True
+    view = whole(table("kind", "such a head", "there are", "the strongest, with score"), 0, 3)
     for name, meaning, best in found.lines(most):
         count = str(int(found.is_kind(name).sum())) if best else "–"
         told = folded(best, max(26, out.width - 64)) or "[dim]nothing to judge it by[/]"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from limelight.cli._edge import JsonOption, console, print_json, show
+from limelight.cli._edge import JsonOption, coloured, console, print_json, show
 from limelight.cli._looking import (
     CaptureArgument,
     ForceOption,
@@ -68,11 +68,16 @@ def heatmap(
         ),
     ] = None,
     query: Annotated[
-        int, typer.Option(help="With --as patches: the query whose look is shown.")
-    ] = 0,
+        int | None,
+        typer.Option(help="With --as patches: the query whose look is shown.", show_default="0"),
+    ] = None,
     figure: Annotated[
-        str, typer.Option(help="With --as grid: the figure of health that colours a head.")
-    ] = "max_prob",
+        str | None,
+        typer.Option(
+            help="With --as grid: the figure of health that colours a head.",
+            show_default="max_prob",
+        ),
+    ] = None,
     batch: Annotated[int, typer.Option(help="The entry of the batch that is shown.")] = 0,
     theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
     title: Annotated[
@@ -93,7 +98,8 @@ def heatmap(
         head += site.heads
     batch = _entry(batch, held.entries if site is None else site.batch)
     asked = Asked(kind, layer, head, batch, region(rows, "--rows"), region(columns, "--columns"))
-    asked.check(output, scale, figure)
+    asked.check(output, scale, query, figure)
+    query, figure = query or 0, figure or "max_prob"
     if output is not None:
         writable(output, (".png", ".svg"), force)
     room = _room(console()) if output is None and not json else None
@@ -127,7 +133,7 @@ class Asked:
     rows: slice | None
     columns: slice | None
 
-    def check(self, output: Path | None, scale: str, figure: str) -> None:
+    def check(self, output: Path | None, scale: str, query: int | None, figure: str | None) -> None:
         from limelight.capture.health import check_figure
         from limelight.pictures.colour import SCALES
 
@@ -135,6 +141,16 @@ class Asked:
             raise ArgumentError(f"--as {self.kind}: choose {', '.join(AS)}")
         if self.layer is None and self.kind != "grid":
             raise ArgumentError(f"--as {self.kind} needs --layer")
+        if self.kind == "grid" and self.layer is not None:
+            raise ArgumentError("--as grid shows all layers: leave out --layer")
+        if self.kind == "grid" and self.head is not None:
+            raise ArgumentError(f"--head {self.head} is a head of one layer: give --layer too")
+        if self.kind != "patches" and query is not None:
+            raise ArgumentError(f"--query {query} goes with --as patches: --rows chooses queries "
+                                f"of a map")  # fmt: skip
+        if self.kind != "grid" and figure is not None:
+            raise ArgumentError(f"--figure {figure} colours the grid of all heads: leave out "
+                                f"--layer, or --figure")  # fmt: skip
         if self.kind in ("lines", "patches") and self.head is None:
             raise ArgumentError(f"--as {self.kind} draws one head: give --head")
         if self.kind in ("patches", "grid") and (self.rows or self.columns):
@@ -146,7 +162,8 @@ class Asked:
             raise ArgumentError(f"--as {self.kind} draws to a file: give --output")
         if scale not in SCALES:
             raise ArgumentError(f"--scale {scale}: choose {' or '.join(SCALES)}")
-        check_figure(figure)
+        if figure is not None:
+            check_figure(figure)
 
 
 def _entry(batch: int, entries: int) -> int:
@@ -256,7 +273,7 @@ def _print(out: Console, seen: Heatmap, title: str, scale: str) -> None:
     for head, values in enumerate(maps):
         if len(maps) > 1:
             out.print(f"head {head}", style="dim")
-        _shades(out, fit.share(values)) if out.color_system is None else _colours(out, fit, values)
+        _colours(out, fit, values) if coloured(out) else _shades(out, fit.share(values))
     what = "weight" if seen.pool == "max" or not _pooled(seen) else "mean of a bin"
     largest = f"the largest {what} is {np.nanmax(seen.values):.4g}"
     nothing = "the mask allows nothing here"
@@ -265,7 +282,7 @@ def _print(out: Console, seen: Heatmap, title: str, scale: str) -> None:
 
 def _room(out: Console) -> int:
     """Bins across a terminal: one a character, or two characters each where there is no colour."""
-    return max(8, (out.width - MARGIN) // (1 if out.color_system else 2))
+    return max(8, (out.width - MARGIN) // (1 if coloured(out) else 2))
 
 
 def _pooled(seen: Heatmap) -> str:

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-from limelight.cli._edge import JsonOption, console, print_json, show, table
+from limelight.cli._edge import JsonOption, console, print_json, show, table, whole
 from limelight.cli._looking import COLOURS, ForceOption, figure_tables, folded, writable
 from limelight.errors import ArgumentError, FileError
 from limelight.numbers import counted
@@ -208,7 +208,7 @@ def _show(
     out.print(f"{TITLES[figure]}, layers down, heads across (~ peaked, ! saturated)")
     for view in figure_tables(tables, figure, out.width):
         show(out, view)
-    view = table("kind", "such a head", "the strongest")
+    view = whole(table("kind", "such a head", "the strongest"), 0, 2)
     for name, meaning, best in seen.lines():
         view.add_row(
             name,

@@ -54,9 +54,10 @@ def mask(
     out = console()
     size = f"{counted(queries, 'query')} × {counted(keys, 'key')}"
     out.print(f"[bold]{found.expression}[/], {size}", soft_wrap=True)
+    most = max(1, min(32, (out.width + 1) // 2))  # characters across, with blanks between
     if queries and keys:
-        out.print(found.draw(queries, keys), soft_wrap=True)
-    cut = max(queries, keys) > 32
+        out.print(found.draw(queries, keys, most), soft_wrap=True)
+    cut = max(queries, keys) > most
     legend = "■ allowed  · hidden" + ("  ▒ partly allowed" if cut else "")
     out.print(f"{legend}   rows are queries, columns are keys", style="dim")
     out.print(f"{share:.1%} of the cells are allowed".replace("%", " %"))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from limelight.cli._edge import JsonOption, print_json
-from limelight.cli._looking import ForceOption, progress, unoccupied
+from limelight.cli._looking import ForceOption, progress, writable
 from limelight.numbers import counted
 
 MEGABYTE = 1_000_000
@@ -19,7 +19,10 @@ def report(
         str, typer.Argument(help="A capture file (.safetensors), or one that comes along: llama, …")
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write it; beside the capture.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Write it to this .html file.", show_default="beside the capture"
+        ),
     ] = None,
     budget: Annotated[
         float, typer.Option(help="The most the file may take, in megabytes.", min=0.1, max=2000)
@@ -37,11 +40,11 @@ def report(
     from limelight.report import write_report
 
     target = output or Path(capture).with_suffix(".html")
-    unoccupied(target, force)
     held = open_capture(capture)
+    writable(target, (".html", ".htm"), force)
     with progress("looking at the heads") as told:
         made = write_report(
-            held, target, budget=int(budget * MEGABYTE), precision=precision, batch=batch,
+            held, target, budget=round(budget * MEGABYTE), precision=precision, batch=batch,
             title=title, progress=told,
         )  # fmt: skip
     facts = {"file": str(target), "bytes": made.size, "heads": made.heads,

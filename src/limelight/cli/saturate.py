@@ -9,13 +9,16 @@ import typer
 from limelight.cli._edge import (
     JsonOption,
     bar,
+    bar_room,
     column,
     console,
+    narrow,
     print_json,
     right,
     show,
     table,
     vector,
+    whole,
 )
 from limelight.errors import ArgumentError
 from limelight.numbers import counted
@@ -96,11 +99,14 @@ def saturate(
 def _side_by_side(out: Console, plain: Row, scaled: Row, d_k: int) -> None:
     """Two softmaxes over the same keys, and their figures side by side."""
     titles = ("Not scaled", f"Divided by √{d_k}")
-    for title, row in zip(titles, (plain, scaled), strict=True):
+    names = [f"key {j}" for j in range(len(plain.scores))]
+    scores = [column(row.scores) for row in (plain, scaled)]
+    room = bar_room(out, 40, names, ["score", *scores[0], *scores[1]], ["0.000000"])
+    for title, row, texts in zip(titles, (plain, scaled), scores, strict=True):
         out.print(f"   [bold]{title}[/]")
         view = table("", "score", "weight", "")
-        for j, (score, weight) in enumerate(zip(column(row.scores), row.weights, strict=True)):
-            view.add_row(f"key {j}", score, f"{weight:.6f}", bar(weight, 40))
+        for name, score, weight in zip(names, texts, row.weights, strict=True):
+            view.add_row(name, score, f"{weight:.6f}", bar(weight, room))
         show(out, right(view, 1, 2))
     view = table("", *titles)
     for name in FIGURES:
@@ -111,20 +117,28 @@ def _side_by_side(out: Console, plain: Row, scaled: Row, d_k: int) -> None:
 
 
 def _table(out: Console, curve: Curve) -> None:
-    """Means over d_k, in two halves that fit in 80 columns."""
+    """Means over d_k, in two halves; the bars take the room there is."""
     first = curve.unscaled[0]
     have = f"{counted(first.draws, 'draw')} of one query and {counted(first.keys, 'key')}"
     out.print(f"[bold]Means over {have}[/]\n")
+    headings = ["d_k", "score ±", "max prob", "gradient", "spread", "saturated"]
+    if narrow(out):
+        headings = [heading.replace(" ", "\n") for heading in headings]
+    widest = [heading.split("\n") for heading in headings]
+    widest[0] += [str(mean.d_k) for mean in curve.unscaled]
+    widest[1] += [f"{mean.score_deviation:.2f}" for mean in curve.unscaled]
+    widest[2] += ["0.000"]
+    room = bar_room(out, 12, *widest)
     for title, means in (("Not scaled", curve.unscaled), ("Divided by √d_k", curve.scaled)):
         out.print(f"   [bold]{title}[/]")
-        view = table("d_k", "score ±", "max prob", "", "gradient", "spread", "saturated")
+        view = table(*headings[:3], "", *headings[3:])
         for mean in means:
             view.add_row(
                 str(mean.d_k), f"{mean.score_deviation:.2f}", f"{mean.max_prob:.3f}",
-                bar(mean.max_prob, 12), f"{mean.gradient:.3f}", f"{mean.spread:.3f}",
+                bar(mean.max_prob, room), f"{mean.gradient:.3f}", f"{mean.spread:.3f}",
                 f"{mean.saturated:.1%}".replace("%", " %"),
             )  # fmt: skip
-        show(out, right(view, 0, 1, 2, 4, 5, 6))
+        show(out, right(whole(view, 0, 1, 2, 4, 5, 6), 0, 1, 2, 4, 5, 6))
     out.print(
         "score ±: standard deviation of the scores. max prob: the largest weight p. gradient: "
         "p·(1−p). spread: entropy / ln(keys). saturated: draws with p ≥ 0.95.",

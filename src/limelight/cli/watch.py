@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from limelight.cli._edge import JsonOption, console, print_json, table
+from limelight.cli._looking import ForceOption, writable
 from limelight.errors import ArgumentError
 from limelight.numbers import counted
 from limelight.torch.monitor.journal import Run
@@ -42,10 +43,12 @@ def watch(
     interval: Annotated[
         float, typer.Option(min=0.1, help="Seconds between two looks at the file.")
     ] = 1.0,
+    force: ForceOption = False,
 ) -> None:
     """Watch a training run's heads: logits, entropy, saturation and alarms."""
     run = Run.open(path)
     if plot is not None:
+        writable(plot, KINDS, force)
         draw(run, plot)
     if json:
         print_json(state(run))
@@ -230,10 +233,6 @@ def _trend(run: Run, name: str, most: int) -> str:
 
 def draw(run: Run, target: Path) -> None:
     """The run as four panels, one line a layer, alarms as marks on the axis."""
-    if target.suffix.lower() not in KINDS:
-        raise ArgumentError(f"cannot draw to {target}: the name must end in {', '.join(KINDS)}")
-    if not target.resolve().parent.is_dir():
-        raise ArgumentError(f"cannot draw to {target}: there is no folder {target.parent}")
     try:
         import matplotlib as mpl
 

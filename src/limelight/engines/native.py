@@ -27,10 +27,18 @@ except ImportError as error:
 FLOATS = {"float32": 0, "bfloat16": 1, "float16": 2, "float64": 3}
 _FLOAT32 = np.dtype(np.float32)
 POOLS = {"max": 0, "mean": 1}
+_refused: str | None = None  # why the instruction set that LIMELIGHT_ISA names cannot be had
 _CODES: dict[Any, int] = {}  # dtype objects of NumPy and torch as they turn up
 
 
+def check_isa() -> None:
+    """Raise where LIMELIGHT_ISA names an instruction set that is not here."""
+    if _refused is not None:
+        raise EngineError(_refused)
+
+
 def missing() -> str | None:
+    check_isa()
     return _WHY if _native is None else None
 
 
@@ -45,6 +53,7 @@ def isas() -> list[str]:
 
 def isa() -> str:
     """The instruction set in use."""
+    check_isa()
     return _native.isa()
 
 
@@ -54,6 +63,8 @@ def set_isa(name: str) -> None:
         raise EngineError(
             f"there is no instruction set {name!r} here: this machine runs {', '.join(isas())}"
         )
+    global _refused
+    _refused = None
 
 
 def threads() -> int:
@@ -83,6 +94,7 @@ def quick(query: Any, key: Any, value: Any, health: bool) -> tuple[Any, Any] | N
     """
     if not (
         _native is not None
+        and _refused is None
         and type(query) is type(key) is type(value) is np.ndarray
         and query.dtype is key.dtype is value.dtype is _FLOAT32
         and query.ndim == value.ndim == 4
@@ -198,4 +210,7 @@ def _cast(array: Any, dtype: Any) -> Any:
 
 
 if _native is not None and os.environ.get("LIMELIGHT_ISA"):
-    set_isa(os.environ["LIMELIGHT_ISA"])
+    try:
+        set_isa(os.environ["LIMELIGHT_ISA"])
+    except EngineError as error:  # raised at the first use, where a caller can catch it
+        _refused = f"LIMELIGHT_ISA: {error}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from limelight.arrays import jsonable
 from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError
 from limelight.health import Summary
+from limelight.numbers import counted
 from limelight.report.facts import FIGURES, facts, health_of
 from limelight.report.judge import Finding, worst_first
 
@@ -62,18 +64,21 @@ def bundle(
     labels: dict[tuple[int, int], list[str]] | None = None,
     progress: Progress | None = None,
     written: Callable[[str], str] = str,
+    around: int = 0,
 ) -> Bundle:
-    """`capture` as data of at most `budget` bytes of JSON.
+    """`capture` as data of at most `budget` bytes of JSON, with what stands around it.
 
     precision  of the vectors: "float16" or "float32"
     labels     known kinds of heads, by (site, head)
     written    how the JSON will be written, where that makes it longer
+    around     bytes of the budget that something else takes, such as a page
     """
     if precision not in PRECISIONS:
         raise ArgumentError(f"precision={precision!r}: choose {' or '.join(PRECISIONS)}")
     entries = {site.batch for site in capture.sites}
     if not 0 <= batch < max(entries, default=1):
-        raise ArgumentError(f"batch={batch}: the capture has {max(entries, default=0)} entries")
+        count = counted(max(entries, default=0), "entry")
+        raise ArgumentError(f"batch={batch}: the capture has {count}, numbered from 0")
     say = progress or (lambda done, total: None)
     steps = 2 * len(capture.sites)
     summaries = []
@@ -87,13 +92,14 @@ def bundle(
     most = None if _few(summaries) else SENTENCES
     findings = worst_first(capture, tuple(summaries), most, batch)
     data = _base(capture, batch, title, precision, summaries, findings, labels or {})
-    room = budget - len(written(_json(data)))
+    data |= {"maps": [], "vectors": {"arrays": {}, "heads": {}}}
+    room = budget - around - len(written(_json(data)))
     data["maps"], taken = _fit_maps(maps, int(room * MAPS_SHARE))
     if taken > room:
-        least = budget + taken - room
+        least = math.ceil((budget + taken - room) / 1e4) / 100  # so that asking for it works
         raise ArgumentError(
-            f"a report of this capture takes at least {least / 1e6:.1f} MB even with the coarsest "
-            f"maps, and {budget / 1e6:.1f} MB were allowed"
+            f"a report of this capture takes at least {least:.2f} MB, with the coarsest maps and "
+            f"no vectors, and {budget / 1e6:g} MB were allowed"
         )
     packer = Packer(capture, batch, PRECISIONS[precision], room - taken)
     order = [(f.site, f.head) for f in findings]

@@ -90,7 +90,7 @@ def _rests_on(site: Site, head: int, batch: int) -> str:
         return ""
     where = "the first key" if best == 0 else f"key {best}"
     where = f"{where} (“{site.labels('key', batch)[best]}”)"
-    kind = ", an attention sink" if best == 0 else ""
+    kind = ", an attention sink" if best == 0 and site.queries > 1 else ""
     return f"{_percent(share[best])} of all its weight goes to {where}{kind}."
 
 

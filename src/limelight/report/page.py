@@ -16,7 +16,7 @@ from html import escape
 from typing import Any
 
 from limelight.capture import Capture
-from limelight.errors import ArgumentError, FileError
+from limelight.errors import FileError
 from limelight.report.bundle import Progress, bundle
 from limelight.report.kinds import kinds
 from limelight.writing import write_whole
@@ -52,11 +52,10 @@ def report(
     """
     script, style = built("report.js"), built("report.css")
     frame = len(_page("", script, style, "").encode()) + TITLE_ROOM
-    if budget <= frame:
-        raise ArgumentError(f"budget={budget:,} bytes: the page alone takes {frame:,}")
     # In the page every < > & of the data takes six bytes instead of one: see _safe.
-    made = bundle(capture, budget=budget - frame, precision=precision, batch=batch, title=title,
-                  labels=kinds(capture, batch), progress=progress, written=_safe)  # fmt: skip
+    made = bundle(capture, budget=budget, around=frame, precision=precision, batch=batch,
+                  title=title, labels=kinds(capture, batch), progress=progress,
+                  written=_safe)  # fmt: skip
     html = _page(made.data["title"], script, style, _safe(made.to_json()))
     heads = sum(site.heads for site in capture.sites)
     return Written(html, len(html.encode()), heads, len(made.complete))
