@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -231,3 +232,14 @@ def test_a_huge_mask_draws_itself_at_once() -> None:
 def test_widths_of_numpy_are_numbers_like_others() -> None:
     assert ll.Window(np.int64(2), np.int32(0)) == ll.Window(2, 0)
     assert type(ll.Window(np.int64(2), 0).left) is int
+
+
+def test_scattered_documents_take_the_matrix_and_no_more() -> None:
+    n = 3000
+    mask = ll.Documents(np.arange(n) % 2)
+    tracemalloc.start()
+    allowed = mask.allowed(n, n)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert allowed.dense is not None
+    assert peak < 2 * n * n

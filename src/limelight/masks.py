@@ -304,10 +304,13 @@ class Documents(Mask):
         lead = np.broadcast_shapes(queries.shape[:-1], keys.shape[:-1])
         queries = np.broadcast_to(queries, (*lead, nq)).reshape(math.prod(lead), nq)
         keys = np.broadcast_to(keys, (*lead, nk)).reshape(math.prod(lead), nk)
-        tables = [_document_spans(q, k) for q, k in zip(queries, keys, strict=True)]
+        tables = []
+        for q, k in zip(queries, keys, strict=True):
+            table = _document_spans(q, k, most=max(nk, 8) // 8)
+            if table is None:  # scattered documents: the boolean matrix is smaller
+                return Allowed(nq, nk, dense=self.dense(nq, nk))
+            tables.append(table)
         slots = max((table.shape[1] for table in tables), default=1)
-        if slots * 8 > max(nk, 8):  # scattered documents: the boolean matrix is smaller
-            return Allowed(nq, nk, dense=self.dense(nq, nk))
         spans = np.full((len(tables), nq, slots, 2), nk, np.int32)
         for row, table in zip(spans, tables, strict=True):
             row[:, : table.shape[1]] = table
@@ -537,8 +540,10 @@ def _over_batch(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     return numbers.reshape((*numbers.shape, 1, 1, 1) if numbers.ndim else (1, 1))
 
 
-def _document_spans(queries: NDArray[np.int64], keys: NDArray[np.int64]) -> sp.Spans:
-    """Each query's document as intervals of keys: [nq, R, 2]."""
+def _document_spans(
+    queries: NDArray[np.int64], keys: NDArray[np.int64], most: int
+) -> sp.Spans | None:
+    """Each query's document as intervals of keys, [nq, R, 2]; None if one has more than `most`."""
     names, which = np.unique(keys, return_inverse=True)
     edges = np.flatnonzero(np.diff(which)) + 1
     low = np.concatenate([[0], edges]) if len(keys) else np.zeros(0, np.int64)
@@ -547,7 +552,10 @@ def _document_spans(queries: NDArray[np.int64], keys: NDArray[np.int64]) -> sp.S
     order = np.argsort(owner, kind="stable")
     first = np.searchsorted(owner[order], np.arange(len(names)))
     rank = np.arange(len(owner)) - first[owner[order]]
-    table = np.full((len(names) + 1, int(rank.max(initial=0)) + 1, 2), len(keys), np.int32)
+    runs = int(rank.max(initial=0)) + 1
+    if runs > most:
+        return None
+    table = np.full((len(names) + 1, runs, 2), len(keys), np.int32)
     table[owner[order], rank, 0], table[owner[order], rank, 1] = low[order], high[order]
     place = np.searchsorted(names, queries)
     known = (place < len(names)) & (np.append(names, 0)[place] == queries)

@@ -194,3 +194,11 @@ def test_what_follows_from_health_can_be_compiled() -> None:
     compiled = torch.compile(follow, fullgraph=True, backend="aot_eager")
     for one, other in zip(compiled(x), follow(x), strict=True):
         assert torch.equal(one, other)
+
+
+def test_rows_that_are_alike_are_counted_once() -> None:
+    q, hidden = torch.randn(1, 2, 50, 4), torch.zeros(50)
+    hidden[:7] = -torch.inf
+    keys = ll.inspect(q, q, q, bias=hidden).health.keys
+    assert (keys == 43).all()
+    assert keys.stride(-1) == 0

@@ -217,6 +217,10 @@ def count(call: Call) -> Tensor:
             known[device] = torch.from_numpy(allowed.count()).to(device)
         return known[device].clone()
     parts = [part for part in (allowed.dense, call.bias) if part is not None]
+    alike = allowed.band is None and allowed.spans is None and all(p.shape[2] == 1 for p in parts)
+    if alike and nq > 1:
+        first = _cells(call, slice(0, 1)).sum(-1)
+        return first.expand(*first.shape[:2], nq)
     heads = max(part.shape[0] * part.shape[1] for part in parts)
     step = max(1, (1 << 24) // max(1, heads * nk))
     chunks = [slice(start, min(start + step, nq)) for start in range(0, nq, step)]
