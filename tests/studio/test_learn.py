@@ -152,9 +152,7 @@ def test_back_and_next_and_the_arrow_keys_step(step: Any, page: Any) -> None:
     # Also with the focus nowhere, while this part is the one being read.
     page.evaluate("document.activeElement.blur()")
     page.goto(re.sub("#.*", "", page.url) + "#/learn/step")
-    page.wait_for_function(
-        "document.querySelector('.rail [aria-current]')?.hash === '#/learn/step'"
-    )
+    page.locator(".rail [aria-current][href$='#/learn/step']").wait_for()
     page.keyboard.press("ArrowRight")
     assert now() == "Weights"
 

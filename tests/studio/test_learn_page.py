@@ -139,9 +139,7 @@ def test_the_parts_are_listed_and_the_one_being_read_is_marked(page: Any) -> Non
     rail = page.get_by_role("navigation", name="Parts")
     assert rail.get_by_role("link").count() == len(PARTS)
     rail.get_by_role("link", name="Worked example").click()
-    page.wait_for_function(
-        "document.querySelector('.rail [aria-current]')?.hash === '#/learn/example'"
-    )
+    page.locator(".rail [aria-current][href$='#/learn/example']").wait_for()
 
 
 def test_the_first_tab_stop_skips_to_the_content(page: Any) -> None:

@@ -188,6 +188,11 @@ def _checked(query: Any, key: Any, value: Any, *, mask: Any, **rest: Any) -> Cal
     numbers. Every layer of a model asks for the same, and a GPU then finds the intervals uploaded,
     also while a graph is being captured.
     """
+    if torch._C._is_tracing():
+        raise ArgumentError(
+            "torch.jit.trace cannot record attention: use torch.export or torch.compile, and "
+            "torch.onnx.export with dynamo=True"
+        )
     _check_tensors(query, key, value, mask=mask, bias=rest["bias"], sinks=rest["sinks"])
     if (not isinstance(mask, Mask) or isinstance(mask, Window)
             or not all(isinstance(x, Tensor) for x in (query, key, value))):  # fmt: skip
@@ -206,11 +211,6 @@ def _checked(query: Any, key: Any, value: Any, *, mask: Any, **rest: Any) -> Cal
 
 def _check_tensors(query: Any, key: Any, value: Any, **others: Any) -> None:
     """Dense tensors, at least one; where some are none, `prepare` knows what to say."""
-    if torch._C._is_tracing():
-        raise ArgumentError(
-            "torch.jit.trace cannot record attention: use torch.export or torch.compile, and "
-            "torch.onnx.export with dynamo=True"
-        )
     for name, given in {"query": query, "key": key, "value": value, **others}.items():
         way = _PLAIN_FROM.get(type(given).__name__) if isinstance(given, Tensor) else None
         if way is not None:
