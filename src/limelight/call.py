@@ -67,6 +67,16 @@ class Call:
         return int(self.key.shape[2])
 
     @property
+    def empty(self) -> bool:
+        """Whether there is nothing to compute: no rows, or no keys at all."""
+        return not (self.keys and self.batch and self.query_heads and self.queries)
+
+    @property
+    def hides(self) -> bool:
+        """Whether some cell may be masked, by the mask or by −inf in the bias."""
+        return not self.allowed.everything or self.bias is not None
+
+    @property
     def head_size(self) -> int:
         return int(self.query.shape[3])
 

@@ -185,8 +185,7 @@ def count(call: Call, row_edges: Index, column_edges: Index) -> Index:
     A row's allowed cells left of an edge c are Σ clip(c, low, high) − low over its intervals, so
     structured masks cost O(rows · Q); a dense mask, or −inf in a bias, is read cell by cell.
     """
-    allowed = call.allowed
-    if allowed.everything and call.bias is None:
+    if not call.hides:
         return (np.diff(row_edges)[:, None] * np.diff(column_edges))[None, None]
     bins = len(row_edges) - 1
     lead = _lead(call)

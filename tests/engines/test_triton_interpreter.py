@@ -46,6 +46,27 @@ def _pair(case: Case, dtype: str = "float32") -> tuple[Any, Any]:
     return calls(case, dtype, device="cpu")
 
 
+def _judge_gradients(case: Case, dtype: str = "float32", *parts: str) -> None:
+    """Gradients of a case against the float64 ones: those parts, or all that there are."""
+    import torch
+
+    from limelight.engines import triton
+    from tests.gpu.judge import DTYPES, EPS, assert_close, plain_gradients
+
+    call, exact = _pair(case, dtype)
+    with np.errstate(all="ignore"):
+        state = triton.forward(call, health=False)
+        draw = torch.Generator().manual_seed(0)
+        grad = torch.randn(state.output.shape, generator=draw).to(DTYPES[dtype])
+        got = triton.backward(call, state, grad)
+    truth = reference.gradients(exact, grad.double().numpy())
+    rough = plain_gradients(call, exact, grad)
+    for part in parts or ("query", "key", "value", "bias", "sinks"):
+        if getattr(truth, part) is not None:
+            mine, plain = getattr(got, part), getattr(rough, part)
+            assert_close(mine, getattr(truth, part), plain, EPS[dtype], part, 3.0)
+
+
 @inside
 @pytest.mark.parametrize("case", [case for case in CASES if case.name in QUICK], ids=str)
 def test_forward(case: Case) -> None:
@@ -94,22 +115,7 @@ def test_half() -> None:
                                   "documents-scattered", "array-thin", "everything",
                                   "large-logits", "negative-scale"])  # fmt: skip
 def test_backward(name: str) -> None:
-    import torch
-
-    from limelight.engines import triton
-    from tests.gpu.judge import EPS, assert_close, plain_gradients
-
-    call, exact = _pair(next(case for case in CASES if case.name == name))
-    with np.errstate(all="ignore"):
-        state = triton.forward(call, health=False)
-        grad = torch.randn(state.output.shape, generator=torch.Generator().manual_seed(0))
-        got = triton.backward(call, state, grad)
-    truth = reference.gradients(exact, grad.double().numpy())
-    rough = plain_gradients(call, exact, grad)
-    for name in ("query", "key", "value", "bias", "sinks"):
-        if getattr(truth, name) is not None:
-            mine, plain = getattr(got, name), getattr(rough, name)
-            assert_close(mine, getattr(truth, name), plain, EPS["float32"], name, 3.0)
+    _judge_gradients(next(case for case in CASES if case.name == name))
 
 
 @inside
@@ -178,19 +184,7 @@ def test_one_masked_row_reaches_no_gradient(what: str) -> None:
 
 @inside
 def test_gradients_of_half_types_at_large_logits() -> None:
-    import torch
-
-    from limelight.engines import triton
-    from tests.gpu.judge import EPS, assert_close, plain_gradients
-
-    call, exact = _pair(Case("steep", nq=90, nk=90, d=20, dv=8, scale=3e5), "float16")
-    with np.errstate(all="ignore"):
-        state = triton.forward(call, health=False)
-        grad = torch.randn(state.output.shape, generator=torch.Generator().manual_seed(0)).half()
-        found = triton.backward(call, state, grad)
-    truth = reference.gradients(exact, grad.double().numpy())
-    rough = plain_gradients(call, exact, grad)
-    assert_close(found.value, truth.value, rough.value, EPS["float16"], "value", 3.0)
+    _judge_gradients(Case("steep", nq=90, nk=90, d=20, dv=8, scale=3e5), "float16", "value")
 
 
 @inside
@@ -234,24 +228,10 @@ def test_nothing_masked_leaks() -> None:
 @pytest.mark.parametrize("mask", [None, ll.Causal(), ll.Window(90, 30), ll.Causal(align="top-left"),
                                   ll.Documents([i // 50 for i in range(211)])])  # fmt: skip
 def test_gradients_over_blocks_with_and_without_a_mask(mask: Any) -> None:
-    import torch
-
-    from limelight.engines import triton
-    from tests.gpu.judge import EPS, assert_close, plain_gradients
-
     keys = 211 if isinstance(mask, ll.Documents) else 331
-    call, exact = _pair(
+    _judge_gradients(
         Case("many-blocks", batch=(1,), heads=2, key_heads=1, nq=211, nk=keys, d=8, dv=8, mask=mask)
     )
-    with np.errstate(all="ignore"):
-        state = triton.forward(call, health=False)
-        grad = torch.randn(state.output.shape, generator=torch.Generator().manual_seed(0))
-        got = triton.backward(call, state, grad)
-    truth = reference.gradients(exact, grad.double().numpy())
-    rough = plain_gradients(call, exact, grad)
-    for name in ("query", "key", "value"):
-        mine, plain = getattr(got, name), getattr(rough, name)
-        assert_close(mine, getattr(truth, name), plain, EPS["float32"], name, 3.0)
 
 
 @inside

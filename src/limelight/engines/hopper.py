@@ -239,8 +239,7 @@ def backward(call: Call, state: State, grad_output: Any) -> Gradients:
 def _backward(call: Call, state: State, grad_output: Any) -> Gradients:
     from limelight.engines.gpu import gradients, kept
 
-    empty = not (call.keys and call.batch and call.query_heads and call.queries)
-    causal = None if empty else fused_backward(call)
+    causal = None if call.empty else fused_backward(call)
     if causal is None:
         return gradients.backward(call, state, grad_output)
     import torch

@@ -124,8 +124,7 @@ def from_keys(
 def query_kernel(
     q, k, v, output, grad, of_rows, where, form, grad_q, sizes,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
-    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr,
-    AGAIN: tl.constexpr,
+    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
     """grad_query, a tile of rows a program. Grid: (tiles, batch × query heads).
 
@@ -214,8 +213,7 @@ def from_rows(
 def key_kernel(
     q, k, v, grad, of_rows, where, form, grad_k, grad_v, sizes,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
-    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr,
-    AGAIN: tl.constexpr,
+    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
     """grad_key and grad_value, a tile of keys a program. Grid: (tiles, batch × key heads).
 

@@ -113,20 +113,19 @@ def _backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
     from limelight.engines.gpu import backward as kernels
 
     device = call.query.device
-    empty = not (call.keys and call.batch and call.query_heads and call.queries)
-    room = torch.zeros if empty else torch.empty
+    room = torch.zeros if call.empty else torch.empty
     grad_query = room(call.query.shape, dtype=call.query.dtype, device=device)
     grad_key = room(call.key.shape, dtype=call.key.dtype, device=device)
     grad_value = room(call.value.shape, dtype=call.value.dtype, device=device)
     grad_bias = None if call.bias is None else torch.zeros(
         call.bias.shape, dtype=torch.float32, device=device)  # fmt: skip
     delta = torch.zeros_like(state.logsumexp)
-    if not empty:
+    if not call.empty:
         rows = of_rows(call, state, grad_output)
         delta = rows[1]
         _query(call, state, grad_output, rows, grad_query, again=False)
         _key(call, grad_output, rows, grad_key, grad_value, again=False)
-        if launch.hides(call):
+        if call.hides:
             _query(call, state, grad_output, state.logsumexp, grad_query, again=True)
             _key(call, grad_output, rows, grad_key, grad_value, again=True)
         if grad_bias is not None:

@@ -211,11 +211,6 @@ def sizes_of(call: Call) -> Any:
     )  # fmt: skip
 
 
-def hides(call: Call) -> bool:
-    """Whether some cell may be masked: then what it holds must not be mixed in."""
-    return not call.allowed.everything or call.bias is not None
-
-
 def precision_of(call: Call) -> str:
     """float32 products are exact float32, not tf32."""
     return "ieee" if call.dtype == "float32" else "tf32"
@@ -253,7 +248,7 @@ def empty_state(call: Call, health: bool) -> State:
 
 def trivial(call: Call, health: bool) -> State | None:
     """The answer where there is nothing to compute: no rows, or no keys at all."""
-    if call.keys and call.batch and call.query_heads and call.queries:
+    if not call.empty:
         return None
     state = empty_state(call, health)
     state.output.zero_()

@@ -55,7 +55,7 @@ def tiles(call: Call, health: bool) -> launch.Run:
     """One program a tile of rows, and with care what something masked spoilt."""
     numbers = Numbers.of(call)
     passes = [_tiles(call, health, again=False)]
-    if launch.hides(call):
+    if call.hides:
         passes.append(_tiles(call, health, again=True))
 
     def run(call: Call) -> State:
