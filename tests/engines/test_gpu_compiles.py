@@ -89,9 +89,9 @@ def compiling(architecture: int) -> list[tuple[Any, Any, tuple[Any, ...]]]:
 
     found: list[tuple[Any, Any, tuple[Any, ...]]] = []
 
-    def compile_only(self: launch.Launch, grid: tuple[int, int, int], *arguments: Any) -> None:
+    def compile_only(self: launch.Launch, programs: int, *arguments: Any) -> None:
         every = (*launch.bound(arguments), *self.constants)
-        code = self.kernel.warmup(*every, grid=grid, **self.options)
+        code = self.kernel.warmup(*every, grid=(programs,), **self.options)
         found.append((self.kernel, code, self.constants))
 
     runtime.driver.set_active(Absent())

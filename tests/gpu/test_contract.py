@@ -187,6 +187,34 @@ def test_more_than_two_to_the_31_elements(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("rows", [1, 64])
+@pytest.mark.parametrize("hidden", [False, True], ids=["full", "bias and mask"])
+def test_more_heads_than_a_grid_is_high(engine: str, rows: int, hidden: bool) -> None:
+    heads, keys = 65_536 + 3, 200
+    module = find(engine).module
+    q, grad = tensors(heads, 1, rows, 64, count=2)
+    k, v = tensors(heads, 1, keys, 64, count=2)
+    mask = torch.rand(heads, 1, 1, keys, device="cuda") < 0.8
+    bias = torch.randn(heads, 1, 1, keys, device="cuda")
+
+    def run(part: slice) -> list[torch.Tensor]:
+        options = {"mask": mask[part], "bias": bias[part]} if hidden else {}
+        call = prepare(q[part], k[part], v[part], **options)
+        state = module.forward(call, health=True)
+        grads = module.backward(call, state, grad[part])
+        looking = find("triton").module
+        found = [
+            state.output, state.entropy, grads.query, grads.key, grads.value, grads.bias,
+            *looking.pool(call, state.logsumexp, [0, rows], [0, 150, keys], "sum"),
+            looking.received(call, state.logsumexp),
+        ]  # fmt: skip
+        return [x[-3:].float() for x in found if x is not None]
+
+    for mine, alone in zip(run(slice(None)), run(slice(-3, None)), strict=True):
+        assert torch.allclose(mine, alone, atol=0.02)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_no_synchronisation(engine: str) -> None:
     q, k, v = tensors(1, 2, 300, 64)
     call = prepare(q, k, v, mask=ll.Causal())

@@ -139,7 +139,7 @@ def tiles(call: Call, health: bool) -> Run:
     )  # fmt: skip
     bias_strides = (0, 0, 0, 0) if call.bias is None else broadcast_strides(call.bias, 4)
     ending = None if mode else _mask_arguments(call, mask, rows, keys)
-    grid = (min(total, blocks.chip(device).processors), 1, 1)
+    programs = min(total, blocks.chip(device).processors)
     kernel = launch.Launch(
         hopper_forward.forward_kernel, (config,), num_warps=4, maxnreg=tile.registers,
         launch_pdl=True,
@@ -156,7 +156,8 @@ def tiles(call: Call, health: bool) -> Run:
             mask = mask_arguments(call.allowed, device)
             masks = _mask_arguments(call, mask, rows, keys)
         kernel(
-            grid, described(read_query(call.query), 64, d), described(read_key(call.key), keys, d),
+            programs,
+            described(read_query(call.query), 64, d), described(read_key(call.key), keys, d),
             described(read_value(call.value), keys, dv), described(state.output, 64, dv),
             state.logsumexp, state.max_logit, state.entropy, scratch, *sizes, call.sinks, *masks,
             call.bias, *bias_strides,

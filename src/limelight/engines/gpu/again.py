@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_wait
 
+from limelight.engines.gpu.cells import split
 from limelight.engines.gpu.forward import tile_of_head
 
 
@@ -28,11 +29,9 @@ def again_kernel(
     if tl.max(tl.load(flags + places, mask=places < count, other=0)) > 0:
         for place in range(base, tl.minimum(base + FLAGS, count)):
             if tl.load(flags + place) > 0:
-                tiles = tl.cdiv(sizes.nq, BM)
-                flat = place // tiles
+                tile, flat = split(place, tl.cdiv(sizes.nq, BM))
                 tile_of_head(
-                    q, k, v, where, form, sinks, output, stats, sizes, flat,
-                    (place - flat * tiles) * BM,
+                    q, k, v, where, form, sinks, output, stats, sizes, flat, tile * BM,
                     BM, BN, D, DV, HEALTH, BAND, SPANS, SINKS, EXACT, True,
                 )  # fmt: skip
                 tl.debug_barrier()  # all warps have read the flag

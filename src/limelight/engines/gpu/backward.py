@@ -26,6 +26,7 @@ from limelight.engines.gpu.cells import (
     reach,
     row_reach,
     seen,
+    split,
     spoilt,
     store_rows,
     whole,
@@ -34,14 +35,13 @@ from limelight.engines.gpu.cells import (
 
 @triton.jit
 def rows_kernel(output, grad, lse, of_rows, sizes, BM: tl.constexpr, DV: tl.constexpr):
-    """What the gradients need of each row, of_rows [2, B, Hq, Nq]. Grid: (tiles, batch × heads).
+    """What the gradients need of each row, of_rows [2, B, Hq, Nq]. Programs: heads × tiles.
 
     First the logsumexp as `weightless` gives it, second delta = Σ grad_output·output.
     """
-    flat = tl.program_id(1)
-    b = flat // sizes.heads
-    head = flat - b * sizes.heads
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    tile, flat = split(tl.program_id(0), tl.cdiv(sizes.nq, BM))
+    head, b = split(flat, sizes.heads)
+    rows = tile * BM + tl.arange(0, BM)
     exists = rows < sizes.nq
     at = tl.cast(flat, tl.int64) * sizes.nq + rows
     tl.store(of_rows + at, weightless(tl.load(lse + at, mask=exists, other=0.0)), mask=exists)
@@ -126,15 +126,15 @@ def query_kernel(
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
-    """grad_query, a tile of rows a program. Grid: (tiles, batch × query heads).
+    """grad_query, a tile of rows a program. Programs: query heads × tiles.
 
     A masked infinity or NaN makes all of a tile NaN. With AGAIN only the tiles of grad_q that hold
     one are computed, with care; of_rows is then the logsumexp alone.
     """
-    tile = tl.num_programs(0) - 1 - tl.program_id(0)
-    flat = tl.program_id(1)
-    b = flat // sizes.heads
-    head = flat - b * sizes.heads
+    tiles = tl.cdiv(sizes.nq, BM)
+    tile, flat = split(tl.program_id(0), tiles)
+    tile = tiles - 1 - tile
+    head, b = split(flat, sizes.heads)
     hk = head // sizes.group
     first = tile * BM
     rows = first + tl.arange(0, BM)
@@ -215,15 +215,13 @@ def key_kernel(
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
-    """grad_key and grad_value, a tile of keys a program. Grid: (tiles, batch × key heads).
+    """grad_key and grad_value, a tile of keys a program. Programs: key heads × tiles.
 
     With AGAIN only the tiles that hold an infinity or NaN are computed, with care.
     """
-    flat = tl.program_id(1)
-    key_heads = sizes.heads // sizes.group
-    b = flat // key_heads
-    hk = flat - b * key_heads
-    first = tl.program_id(0) * BN
+    tile, flat = split(tl.program_id(0), tl.cdiv(sizes.nk, BN))
+    hk, b = split(flat, sizes.heads // sizes.group)
+    first = tile * BN
     cols = first + tl.arange(0, BN)
     there = cols < sizes.nk
     wanted = True
@@ -271,15 +269,15 @@ def bias_kernel(
 ):  # fmt: skip
     """grad_bias [B|1, H|1, Nq|1, Nk|1] in float32, a tile a program, summed over what it serves.
 
-    batches and heads are how many of each one element of the bias serves. Grid: (tiles of rows,
-    tiles of columns, bias batch × bias heads); one tile along an axis that the bias broadcasts.
+    batches and heads are how many of each one element of the bias serves. Programs: bias batch ×
+    bias heads × tiles of columns × tiles of rows; one tile along an axis that the bias broadcasts.
     """
-    bias_heads = sizes.heads // heads
-    bb = tl.program_id(2) // bias_heads
-    bh = tl.program_id(2) - bb * bias_heads
-    row_from = 0 if ALL_ROWS else tl.program_id(0) * BM
+    down, rest = split(tl.program_id(0), 1 if ALL_ROWS else tl.cdiv(sizes.nq, BM))
+    across, flat = split(rest, 1 if ALL_COLUMNS else tl.cdiv(sizes.nk, BN))
+    bh, bb = split(flat, sizes.heads // heads)
+    row_from = down * BM
     row_to = sizes.nq if ALL_ROWS else tl.minimum(row_from + BM, sizes.nq)
-    col_from = 0 if ALL_COLUMNS else tl.program_id(1) * BN
+    col_from = across * BN
     col_to = sizes.nk if ALL_COLUMNS else tl.minimum(col_from + BN, sizes.nk)
     acc = tl.zeros([BM, BN], tl.float32)
     for b in range(bb * batches, (bb + 1) * batches):
@@ -290,8 +288,8 @@ def bias_kernel(
                 exists = rows < sizes.nq
                 queries = load_rows(q, b, head, rows, exists, sizes.d, D)
                 grads = load_rows(grad, b, head, rows, exists, sizes.dv, DV)
-                flat = b * sizes.heads + head
-                lse, delta = load_numbers(of_rows, sizes, flat, rows, exists)
+                at = b * sizes.heads + head
+                lse, delta = load_numbers(of_rows, sizes, at, rows, exists)
                 for col in range(col_from, col_to, BN):
                     cols = col + tl.arange(0, BN)
                     there = cols < sizes.nk

@@ -57,6 +57,16 @@ class Form(NamedTuple):
 
 
 @triton.jit
+def split(at, across):
+    """The (column, row) of number `at` where numbers stand in rows of `across`.
+
+    Programs are numbered along one axis: the others of a GPU's grid end at 65,535.
+    """
+    row = at // across
+    return at - row * across, row
+
+
+@triton.jit
 def tanh(x):
     """tanh to float32 rounding: an odd polynomial near 0, (1-u)/(1+u) with u = e^(-2|x|) beyond."""
     a = tl.abs(x)

@@ -4,7 +4,7 @@
 import triton
 import triton.language as tl
 
-from limelight.engines.gpu.cells import allowed
+from limelight.engines.gpu.cells import allowed, split
 
 
 @triton.jit
@@ -12,15 +12,13 @@ def classify_kernel(
     where, classes, heads, nq, nk, rows_a_tile,
     BM: tl.constexpr, BN: tl.constexpr, BAND: tl.constexpr, SPANS: tl.constexpr,
 ):  # fmt: skip
-    """One block of rows_a_tile × BN cells a program. Grid: (blocks, tiles, batch × heads).
+    """One block of rows_a_tile × BN cells a program. Programs: heads × tiles × blocks.
 
     A block that reaches past the last key is never full; rows past the last do not count.
     """
-    block = tl.program_id(0)
-    tile = tl.program_id(1)
-    flat = tl.program_id(2)
-    b = flat // heads
-    head = flat - b * heads
+    block, rest = split(tl.program_id(0), tl.cdiv(nk, BN))
+    tile, flat = split(rest, tl.cdiv(nq, rows_a_tile))
+    head, b = split(flat, heads)
     cols = block * BN + tl.arange(0, BN)
     some = 0
     all_of_it = tl.where(block * BN + BN <= nk, 1, 0)
@@ -34,5 +32,4 @@ def classify_kernel(
         some = tl.maximum(some, tl.max(ok.to(tl.int32)))
         missing = exists & (ok == 0)
         all_of_it = tl.minimum(all_of_it, 1 - tl.max(missing.to(tl.int32)))
-    at = (tl.cast(flat, tl.int64) * tl.num_programs(1) + tile) * tl.num_programs(0) + block
-    tl.store(classes + at, some + some * all_of_it)
+    tl.store(classes + tl.program_id(0), some + some * all_of_it)

@@ -11,7 +11,7 @@ when. There is one launch, and its counters are left at zero.
 import triton
 import triton.language as tl
 
-from limelight.engines.gpu.cells import LN2, LOG2E, NOTHING, reach
+from limelight.engines.gpu.cells import LN2, LOG2E, NOTHING, reach, split
 from limelight.engines.gpu.forward import at_least, attend, finish
 
 
@@ -24,16 +24,13 @@ def decode_kernel(
 ):  # fmt: skip
     """Row r of the tile is query r // group of head hk·group + r mod group.
 
-    Grid: (parts of the keys, batch × key heads). `partial` has room for [batch × key heads, parts]
+    Programs: key heads × parts of the keys. `partial` has room for [batch × key heads, parts]
     tiles of DV + 3 columns of BM numbers: the mix, the maximum, Σp and Σp·y.
     """
     HIDES: tl.constexpr = BAND or SPANS > 0 or where.dense is not None or form.bias is not None
-    part = tl.program_id(0)
-    parts = tl.num_programs(0)
-    flat = tl.program_id(1)
-    key_heads = sizes.heads // sizes.group
-    b = flat // key_heads
-    hk = flat - b * key_heads
+    parts = tl.cdiv(sizes.nk, keys_a_part)
+    part, flat = split(tl.program_id(0), parts)
+    hk, b = split(flat, sizes.heads // sizes.group)
     r = tl.arange(0, BM)
     rows = r // sizes.group
     heads = hk * sizes.group + (r - rows * sizes.group)

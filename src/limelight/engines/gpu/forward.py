@@ -22,6 +22,7 @@ from limelight.engines.gpu.cells import (
     load_rows,
     logits,
     reach,
+    split,
     spoilt,
     store_rows,
     whole,
@@ -212,8 +213,7 @@ def tile_of_head(
     EXACT: tl.constexpr, CARE: tl.constexpr,
 ):  # fmt: skip
     """The rows from `first` on of head number `flat`, counted over the batch, from q to output."""
-    b = flat // sizes.heads
-    head = flat - b * sizes.heads
+    head, b = split(flat, sizes.heads)
     rows = first + tl.arange(0, BM)
     exists = rows < sizes.nq
     last = tl.minimum(first + BM, sizes.nq) - 1
@@ -239,17 +239,18 @@ def forward_kernel(
     HEALTH: tl.constexpr, BAND: tl.constexpr, SPANS: tl.constexpr, SINKS: tl.constexpr,
     EXACT: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
-    """A tile of BM rows of one head against all keys. Grid: (tiles of rows, batch × heads).
+    """A tile of BM rows of one head against all keys. Programs: heads × tiles of rows.
 
     A masked infinity or NaN makes all of a tile NaN. With AGAIN only the tiles of the output that
     hold one are computed, with care.
     """
-    tile = tl.num_programs(0) - 1 - tl.program_id(0)  # under a causal mask the last are heaviest
-    flat = tl.program_id(1)
+    tiles = tl.cdiv(sizes.nq, BM)
+    tile, flat = split(tl.program_id(0), tiles)
+    tile = tiles - 1 - tile  # under a causal mask the last are heaviest
     wanted = True
     if AGAIN:
-        b = flat // sizes.heads
-        wanted = spoilt(output, b, flat - b * sizes.heads, tile * BM, sizes.nq, sizes.dv, BM, DV)
+        head, b = split(flat, sizes.heads)
+        wanted = spoilt(output, b, head, tile * BM, sizes.nq, sizes.dv, BM, DV)
     if wanted:
         tile_of_head(
             q, k, v, where, form, sinks, output, stats, sizes, flat, tile * BM,

@@ -17,7 +17,7 @@ def of_rows(call: Call, state: State, grad_output: torch.Tensor) -> torch.Tensor
     rows = 64 if call.value_size <= 128 else 16
     launch.start(
         kernels.rows_kernel,
-        (-(-call.queries // rows), call.batch * call.query_heads, 1),
+        -(-call.queries // rows) * call.batch * call.query_heads,
         (launch.plain(state.output), launch.plain(grad_output), state.logsumexp, found,
          launch.sizes_of(call)),
         (rows, launch.power_of_two(call.value_size)),
@@ -52,7 +52,7 @@ def _query(
     tile = blocks.square(call) if again else blocks.query_gradient(call)
     launch.start(
         kernels.query_kernel,
-        (-(-call.queries // tile.rows), call.batch * call.query_heads, 1),
+        -(-call.queries // tile.rows) * call.batch * call.query_heads,
         (*launch.inputs(call), launch.plain(state.output), launch.plain(grad_output),
          rows, launch.where_of(call)[0], launch.form_of(call), launch.plain(grad_query),
          launch.sizes_of(call)),
@@ -69,7 +69,7 @@ def _key(
     tile = blocks.square(call) if again else blocks.key_gradient(call)
     launch.start(
         kernels.key_kernel,
-        (-(-call.keys // tile.keys), call.batch * call.key_heads, 1),
+        -(-call.keys // tile.keys) * call.batch * call.key_heads,
         (*launch.inputs(call), launch.plain(grad_output), rows, launch.where_of(call)[0],
          launch.form_of(call), launch.plain(grad_key), launch.plain(grad_value),
          launch.sizes_of(call)),
@@ -137,7 +137,7 @@ def _backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
             across = 1 if all_columns else -(-nk // tile.keys)
             launch.start(
                 kernels.bias_kernel,
-                (down, across, b * h),
+                down * across * b * h,
                 (*launch.inputs(call), launch.plain(grad_output), rows, where,
                  launch.form_of(call), launch.plain(grad_bias), launch.sizes_of(call),
                  call.batch // b, call.query_heads // h),

@@ -93,16 +93,16 @@ class Launch:
         self.layouts: list[Any] = []  # of the blocks in shared memory
         self.descriptors: dict[tuple[int, int], list[Any]] = {}
 
-    def __call__(self, grid: tuple[int, int, int], *arguments: Any) -> None:
+    def __call__(self, programs: int, *arguments: Any) -> None:
         direct = self.direct
         if direct is None or _watched():
-            compiled = self.kernel[grid](*bound(arguments), *self.constants, **self.options)
+            compiled = self.kernel[(programs,)](*bound(arguments), *self.constants, **self.options)
             if DIRECT and compiled is not None and compiled.metadata.target.backend == "cuda":
                 self._go_direct(compiled)
             return
         stream = torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())
         every = self._described(arguments) if self.layouts else arguments
-        direct(*grid, stream, *self.before, *every, *self.constants)
+        direct(programs, 1, 1, stream, *self.before, *every, *self.constants)
 
     def _go_direct(self, compiled: Any) -> None:
         run = compiled.run
@@ -157,7 +157,7 @@ def _kind(argument: Any) -> Any:
 
 
 def start(
-    kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...],
+    kernel: Any, programs: int, arguments: tuple[Any, ...],
     constants: tuple[Any, ...], **options: int,
 ) -> None:  # fmt: skip
     """Launch a kernel on the current stream, by the launch kept for arguments of this kind."""
@@ -166,7 +166,7 @@ def start(
     kept = _launches.get(key)
     if kept is None:
         kept = _launches[key] = Launch(kernel, constants, **options)
-    kept(grid, *arguments)
+    kept(programs, *arguments)
 
 
 def power_of_two(size: int, least: int = 16) -> int:

@@ -34,7 +34,7 @@ def pool(
     where, band, spans = launch.where_of(call)
     launch.start(
         kernels.pool_kernel,
-        (width, height, call.batch * call.query_heads),
+        picture.numel(),
         (launch.plain(call.query), launch.plain(call.key), where, launch.form_of(call), logsumexp,
          row_edges, column_edges, picture, counts, launch.sizes_of(call), height, width),
         (tile.rows, tile.keys, launch.power_of_two(call.head_size), kind == "max", band, spans,
@@ -57,7 +57,7 @@ def received(call: Call, logsumexp: torch.Tensor) -> torch.Tensor:
     where, band, spans = launch.where_of(call)
     launch.start(
         kernels.received_kernel,
-        (-(-call.keys // tile.keys), call.batch * call.query_heads, 1),
+        -(-call.keys // tile.keys) * call.batch * call.query_heads,
         (launch.plain(call.query), launch.plain(call.key), where, launch.form_of(call), logsumexp,
          sums, launch.sizes_of(call)),
         (tile.rows, tile.keys, launch.power_of_two(call.head_size), band, spans,

@@ -65,7 +65,7 @@ def lists(
     classes = torch.empty((batch, heads, tiles, blocks), dtype=torch.int32, device=device)
     launch.start(
         classify_kernel,
-        (blocks, tiles, batch * heads),
+        classes.numel(),
         (where, classes, heads, call.queries, call.keys, rows),
         (64, keys, mask.band, mask.slots),
     )

@@ -17,6 +17,7 @@ from limelight.engines.gpu.cells import (
     logits,
     reach,
     row_reach,
+    split,
 )
 
 
@@ -47,13 +48,11 @@ def pool_kernel(
 ):  # fmt: skip
     """One rectangle a program: its largest or summed weight, and how many of its cells are allowed.
 
-    Grid: (columns of the picture, its rows, batch × heads).
+    Programs: heads × rows of the picture × its columns.
     """
-    x = tl.program_id(0)
-    y = tl.program_id(1)
-    flat = tl.program_id(2)
-    b = flat // sizes.heads
-    head = flat - b * sizes.heads
+    x, rest = split(tl.program_id(0), width)
+    y, flat = split(rest, height)
+    head, b = split(flat, sizes.heads)
     top = tl.load(row_edges + y)
     bottom = tl.load(row_edges + y + 1)
     left = tl.load(column_edges + x)
@@ -81,7 +80,7 @@ def pool_kernel(
             else:
                 total += tl.sum(w, 1)
             count += tl.sum(live.to(tl.int32), 1)
-    at = (tl.cast(flat, tl.int64) * height + y) * width + x
+    at = tl.program_id(0)
     if LARGEST:
         best = tl.max(largest, 0)
         lost = tl.max((largest != largest).to(tl.int32), 0) > 0
@@ -97,11 +96,10 @@ def received_kernel(
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr,
     BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """Column sums of the weights, [B, Hq, Nk]. Grid: (tiles of keys, batch × heads)."""
-    flat = tl.program_id(1)
-    b = flat // sizes.heads
-    head = flat - b * sizes.heads
-    first = tl.program_id(0) * BN
+    """Column sums of the weights, [B, Hq, Nk]. Programs: heads × tiles of keys."""
+    tile, flat = split(tl.program_id(0), tl.cdiv(sizes.nk, BN))
+    head, b = split(flat, sizes.heads)
+    first = tile * BN
     cols = first + tl.arange(0, BN)
     there = cols < sizes.nk
     last = tl.minimum(first + BN, sizes.nk) - 1

@@ -61,14 +61,14 @@ def tiles(call: Call, health: bool) -> launch.Run:
     def run(call: Call) -> State:
         state = launch.empty_state(call, health)
         arguments = numbers.around(call, state)
-        for grid, kernel in passes:
-            kernel(grid, *arguments)
+        for programs, kernel in passes:
+            kernel(programs, *arguments)
         return state
 
     return run
 
 
-def _tiles(call: Call, health: bool, again: bool) -> tuple[tuple[int, int, int], launch.Launch]:
+def _tiles(call: Call, health: bool, again: bool) -> tuple[int, launch.Launch]:
     tile = blocks.square(call) if again else blocks.forward(call)
     _, band, spans = launch.where_of(call)
     kernel = launch.Launch(
@@ -77,7 +77,7 @@ def _tiles(call: Call, health: bool, again: bool) -> tuple[tuple[int, int, int],
          launch.precision_of(call), again),
         num_warps=tile.warps, num_stages=1 if again else tile.stages,
     )  # fmt: skip
-    return (-(-call.queries // tile.rows), call.batch * call.query_heads, 1), kernel
+    return -(-call.queries // tile.rows) * call.batch * call.query_heads, kernel
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,6 @@ def decode(call: Call, health: bool) -> launch.Run:
     parts = blocks.parts(heads, call.keys, tile.keys, blocks.chip(device).processors)
     keys = -(-call.keys // parts // tile.keys) * tile.keys
     parts = -(-call.keys // keys)
-    grid = (parts, heads, 1)
     _, band, spans = launch.where_of(call)
     d, dv = blocks.widths(call)
     kernel = launch.Launch(
@@ -142,7 +141,7 @@ def decode(call: Call, health: bool) -> launch.Run:
         if parts > 1:
             partial = torch.empty(room, dtype=torch.float32, device=device)
             counters = kept.zeros(device, heads)
-        kernel(grid, *numbers.around(call, state), keys, partial, counters)
+        kernel(heads * parts, *numbers.around(call, state), keys, partial, counters)
         return state
 
     return run
@@ -159,10 +158,9 @@ def again(call: Call, health: bool, count: int) -> Callable[[Call, State, torch.
          call.sinks is not None, launch.precision_of(call)),
         num_warps=4, num_stages=1, launch_pdl=True,
     )  # fmt: skip
-    grid = (-(-count // flags), 1, 1)
     numbers = Numbers.of(call)
 
     def run(call: Call, state: State, scratch: torch.Tensor) -> None:
-        kernel(grid, scratch, count, *numbers.around(call, state))
+        kernel(-(-count // flags), scratch, count, *numbers.around(call, state))
 
     return run
