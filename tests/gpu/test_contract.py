@@ -187,15 +187,16 @@ def test_more_than_two_to_the_31_elements(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("rows", [1, 64])
+@pytest.mark.parametrize("shape", [(65_539, 1, 1), (65_539, 1, 64), (4_099, 17, 64)])
 @pytest.mark.parametrize("hidden", [False, True], ids=["full", "bias and mask"])
-def test_more_heads_than_a_grid_is_high(engine: str, rows: int, hidden: bool) -> None:
-    heads, keys = 65_536 + 3, 200
+def test_more_heads_than_a_grid_is_high(engine: str, shape: Any, hidden: bool) -> None:
+    batch, heads, rows = shape
+    keys = 200
     module = find(engine).module
-    q, grad = tensors(heads, 1, rows, 64, count=2)
-    k, v = tensors(heads, 1, keys, 64, count=2)
-    mask = torch.rand(heads, 1, 1, keys, device="cuda") < 0.8
-    bias = torch.randn(heads, 1, 1, keys, device="cuda")
+    q, grad = tensors(batch, heads, rows, 64, count=2)
+    k, v = tensors(batch, heads, keys, 64, count=2)
+    mask = torch.rand(batch, heads, 1, keys, device="cuda") < 0.8
+    bias = torch.randn(batch, heads, 1, keys, device="cuda")
 
     def run(part: slice) -> list[torch.Tensor]:
         options = {"mask": mask[part], "bias": bias[part]} if hidden else {}

@@ -220,7 +220,7 @@ def fused_backward(call: Call) -> bool | None:
     size = call.head_size
     if size != call.value_size or size not in (64, 80, 96, 112, 128):
         return None
-    if min(call.queries, call.keys) < 64:
+    if min(call.queries, call.keys) < 64 or max(call.batch, call.query_heads) > 65_535:
         return None
     allowed = call.allowed
     if allowed.everything:
