@@ -171,6 +171,20 @@ def test_smaller_numbers_on_request(tmp_path: Path) -> None:
     assert not (tmp_path / "b").exists()
 
 
+def test_numbers_that_the_smaller_type_lacks_are_not_lost(tmp_path: Path) -> None:
+    large, hidden = site().key.copy(), np.zeros((NQ, NK), np.float32)
+    large[1, 2, 3, 4], hidden[0, 0] = -70_000, -np.inf
+    with pytest.raises(ll.LimelightError, match=r"float16 holds numbers up to 65504, and the key "
+                       r"of layers\.3\.attention has 70000: float32 keeps it"):  # fmt: skip
+        capture(site(key=large)).save(tmp_path / "a", dtype="float16")
+    wide = {"query": np.float64(site().query), "key": np.float64(large) / 7e4 * 1e39}
+    with pytest.raises(ll.LimelightError, match=r"float32 holds .* has 1e\+39: float64 keeps it"):
+        capture(site(**wide)).save(tmp_path / "a", dtype="float32")
+    assert not (tmp_path / "a").exists()
+    capture(site(bias=hidden)).save(tmp_path / "a", dtype="float16")
+    assert Capture.open(tmp_path / "a").sites[0].bias[0, 0] == -np.inf
+
+
 def test_the_safetensors_library_reads_it(tmp_path: Path) -> None:
     library = pytest.importorskip("safetensors.numpy")
     capture().save(tmp_path / "a.safetensors")
@@ -222,10 +236,16 @@ def test_whatever_is_saved_can_be_opened(tmp_path: Path) -> None:
         site(ll.Window(np.int64(2), np.int64(1))), layer=np.int64(4), scale=np.float32(0.5),
         bias=np.ones((NQ, NK), np.int64), sinks=[0] * HQ,
     )  # fmt: skip
-    capture(one).save(tmp_path / "a")
-    again = Capture.open(tmp_path / "a").sites[0]
-    assert (again.layer, again.scale, again.mask) == (4, 0.5, ll.Window(2, 1))
-    np.testing.assert_array_equal(again.weights(), one.weights())
+    whole = {part: DRAW.integers(-3, 3, getattr(one, part).shape) for part in ("query", "key")}
+    ids = np.arange(B * NK).reshape(B, NK)
+    for made in (one, replace(one, **whole, value=None, tokens=ids)):
+        replace(capture(made), tokens=ids.tolist()).save(tmp_path / "a")
+        found = Capture.open(tmp_path / "a")
+        again = found.sites[0]
+        assert (again.layer, again.scale, again.mask) == (4, 0.5, ll.Window(2, 1))
+        assert again.tokens == made.tokens
+        assert found.tokens[1][:2] == ("11", "12")
+        np.testing.assert_array_equal(again.weights(), made.weights())
 
 
 def test_what_could_not_be_opened_is_not_saved(tmp_path: Path) -> None:
@@ -239,6 +259,17 @@ def test_what_could_not_be_opened_is_not_saved(tmp_path: Path) -> None:
         capture(site(mask)).save(tmp_path / "a")
     with pytest.raises(ll.LimelightError, match="is half of a character"):
         replace(capture(), source={"text": "\ud800"}).save(tmp_path / "a")
+    for part, odd, message in (
+        ("image", np.zeros((2, 4, 6, 3)), "cannot be saved: its image is not one"),
+        ("grid", Grid(2.5, 3), "cannot be saved: a number or text about it"),  # type: ignore[arg-type]
+        ("sites", (replace(site(), value=site().value[:, :, :4]),), "values that do not fit"),
+    ):
+        with pytest.raises(ll.LimelightError, match=message):
+            replace(capture(), **{part: odd}).save(tmp_path / "a")
+    with pytest.raises(ll.LimelightError, match="a site's name is a text, and 3 is none"):
+        replace(site(), name=3)
+    with pytest.raises(ll.LimelightError, match="tokens are not lists of texts"):
+        replace(site(), tokens=(1, 2))
     assert not (tmp_path / "a").exists()
 
 
@@ -246,6 +277,9 @@ def test_files_that_are_no_captures(tmp_path: Path) -> None:
     target = tmp_path / "a"
     with pytest.raises(FileError, match="cannot be read: No such file"):
         Capture.open(target)
+    for act in (Capture.open, capture().save):
+        with pytest.raises(FileError, match="names no file: it holds a NUL character"):
+            act(tmp_path / "a\0b")
     for content in (b"", b"hello", b"\x89PNG" * 9, b"\x08\0\0\0\0\0\0\0[1,2,3]  "):
         target.write_bytes(content)
         with pytest.raises(FileError, match="not a safetensors file"):
@@ -323,6 +357,7 @@ def _array(name: str, array: Any) -> Any:
         (_set("sites", 0, "kind", "sideways"), "not self or cross"),
         (_set("sites", 0, "scale", "large"), "malformed"),
         (_set("sites", 0, "scale", 1e999), "malformed|not finite"),
+        (_set("sites", 0, "scale", 10**400), "malformed"),
         (_set("sites", 0, "softcap", -1.0), "softcap"),
         (_set("sites", 0, "layer", -3), "malformed"),
         (_set("sites", 0, "name", 3), "malformed"),
@@ -382,6 +417,11 @@ def header(table: dict[str, Any], data: bytes = b"\0" * 16) -> bytes:
         ({"x": {"dtype": "F32", "shape": [2.0, 2], "data_offsets": [0, 16]}}, "does not fit"),
         ({"x": {"dtype": "F32", "shape": [1 << 62, 0, 4], "data_offsets": [0, 16]}}, "does not fit"),
         ({"x": {"dtype": "O", "shape": [2], "data_offsets": [0, 16]}}, "captures do not use"),
+        ({"x": {"dtype": [], "shape": [4], "data_offsets": [0, 16]}}, "entry 'x' is malformed"),
+        ({"x": {"dtype": "F64", "shape": {}, "data_offsets": [0, 8]},
+          "y": {"dtype": "F64", "shape": [1] * 65, "data_offsets": [8, 16]}}, "'x' is malformed"),
+        ({"x": {"dtype": "F64", "shape": [1] * 65, "data_offsets": [0, 8]},
+          "y": {"dtype": "F64", "shape": [1], "data_offsets": [8, 16]}}, "'x' is malformed"),
         ({"x": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]}}, "leave gaps"),
         ({"x": {"dtype": "F32", "shape": [8], "data_offsets": [0, 32]}}, "cut short"),
         ({"__metadata__": {"a": 1}}, "texts are not texts"),

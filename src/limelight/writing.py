@@ -1,4 +1,4 @@
-"""Files are written whole or not at all."""
+"""Paths that a system can have, and files that are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ from typing import BinaryIO
 from limelight.errors import FileError
 
 
+def as_path(path: str | os.PathLike[str]) -> Path:
+    """The path, unless no file can have it."""
+    if "\0" in str(path):
+        raise FileError(f"{str(path)!r} names no file: it holds a NUL character")
+    return Path(path)
+
+
 def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
     """Have `write` fill a file beside the target, then rename: no reader ever sees half of one.
 
     A symbolic link stays one, and what it points to is replaced; what is no file (a folder, a
     device) is left alone.
     """
-    target, half = Path(path), None
+    target, half = as_path(path), None
     try:
         real = target.resolve()
         if real.exists() and not real.is_file():

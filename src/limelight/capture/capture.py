@@ -9,7 +9,7 @@ from numbers import Integral
 from typing import Any
 
 from limelight.capture.health import HealthTables
-from limelight.capture.site import Array, Labels, Site
+from limelight.capture.site import Array, Labels, Site, as_labels
 from limelight.errors import ArgumentError
 from limelight.numbers import counted
 
@@ -43,6 +43,10 @@ class Capture:
     image: Array | None = None
     grid: Grid | None = None
     source: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "query_tokens"):
+            object.__setattr__(self, name, as_labels(getattr(self, name), name))
 
     @property
     def entries(self) -> int:

@@ -23,6 +23,8 @@ from limelight.masks import Mask
 FORMAT, VERSION = "limelight-capture", 1
 ARRAYS = ("query", "key", "value", "sinks", "bias")
 ROWS = ("logsumexp", "max_logit", "entropy")
+MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError,
+             OverflowError)  # fmt: skip
 SAVED_AS = {None: None, "float64": np.float64, "float32": np.float32, "float16": np.float16}
 
 
@@ -47,7 +49,7 @@ def save(capture: Capture, path: str | os.PathLike[str], dtype: str | None = Non
     meaning["masks"] = [maskfile.encode(mask, f"mask.{i}", parts) for i, mask in enumerate(masks)]
     meaning["labels"] = labels
     if capture.image is not None:
-        parts["image"] = np.asarray(capture.image, np.uint8)
+        parts["image"] = np.asarray(capture.image)
     try:
         text = json.dumps(meaning, ensure_ascii=False, allow_nan=False)
         text.encode()
@@ -58,6 +60,13 @@ def save(capture: Capture, path: str | os.PathLike[str], dtype: str | None = Non
         ) from None
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"the capture cannot be written as JSON: {error}") from None
+    try:
+        _capture(json.loads(text), parts)  # what could not be opened again is not saved
+    except LimelightError as error:
+        raise ArgumentError(f"the capture cannot be saved: {error}") from None
+    except MALFORMED:
+        raise ArgumentError("the capture cannot be saved: a number or text about it is of another "
+                            "type than Site, Grid and Capture take") from None  # fmt: skip
     tensors.write(path, parts, {"limelight": text})
 
 
@@ -72,7 +81,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = True, mapped: bool = Tr
         raise FileError(f"{path}: {error}") from None
     except LimelightError as error:
         raise FileError(f"{path}: the capture does not fit together: {error}") from None
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError):
+    except MALFORMED:
         raise FileError(f"{path}: the capture's description is malformed") from None
 
 
@@ -104,9 +113,23 @@ def _rounded(site: Site, dtype: Any) -> Site:
     SmolLM2's rows would sum to 1 ± 0.005. So they are measured again.
     """
     named = ((part, getattr(site, part)) for part in ("query", "key", "value", "bias"))
-    arrays = {part: array.astype(dtype) for part, array in named if array is not None}
+    arrays = {part: _narrowed(array, dtype, f"the {part} of {site.name}")
+              for part, array in named if array is not None}  # fmt: skip
     found = replace(site, **arrays, rows=None)
     return found if site.rows is None else replace(found, rows=found.statistics)
+
+
+def _narrowed(array: Any, dtype: Any, what: str) -> Any:
+    """The array in another precision, unless a number in it is beyond that."""
+    with np.errstate(over="ignore"):
+        found = array.astype(dtype)
+    lost = np.isinf(found) & np.isfinite(array)
+    if lost.any():
+        limit, largest = np.finfo(dtype).max, np.abs(array[lost]).max()
+        wider = next(name for name in ("float32", "float64") if largest <= np.finfo(name).max)
+        raise ArgumentError(f"{np.dtype(dtype)} holds numbers up to {limit:g}, and {what} has "
+                            f"{largest:g}: {wider} keeps it")  # fmt: skip
+    return found
 
 
 def _place(masks: list[Mask], mask: Mask) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import is_integer
+from limelight.arrays import as_numpy, is_integer
 from limelight.call import Call, as_float, prepare
 from limelight.capture.intervals import Entry
 from limelight.cell import Cell, cell, index
@@ -50,8 +50,9 @@ class Site:
 
     query [B, Hq, Nq, D], key [B, Hk, Nk, D], value [B, Hk, Nk, Dv] or None; NumPy arrays. scale,
     softcap, bias, sinks and mask as in limelight.attention. `kind` is "self" or "cross". `tokens`
-    names the keys and `query_tokens` the queries, one tuple for each batch entry; either may be
-    empty. `rows` holds the statistics of the pass that the model made, where it was recorded.
+    names the keys and `query_tokens` the queries, one tuple for each batch entry; ids become their
+    digits, and either may be empty. `rows` holds the statistics of the pass that the model made,
+    where it was recorded.
 
     >>> import numpy as np
     >>> query, key = np.array([[[[2.0, 1]]]]), np.array([[[[2.0, 1], [1, 0], [0, -1]]]])
@@ -76,6 +77,11 @@ class Site:
     rows: Rows | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise ArgumentError(f"a site's name is a text, and {self.name!r} is none")
+        for name in ("query", "key", "value", "bias", "sinks"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, as_float(getattr(self, name), name))
         for name in ("query", "key", "value"):
             array = getattr(self, name)
             if array is not None and array.ndim != 4:
@@ -86,14 +92,13 @@ class Site:
         if not is_integer(self.layer) or self.layer < 0:
             raise ArgumentError(f"site {self.name}: layer={self.layer!r} is not a whole number ≥ 0")
         object.__setattr__(self, "layer", int(self.layer))
-        for name in ("bias", "sinks"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, as_float(getattr(self, name), name))
         if self.scale is None:
             object.__setattr__(self, "scale", 1.0 / math.sqrt(max(1, self.query.shape[3])))
         for name in ("scale", "softcap"):
             if isinstance(getattr(self, name), np.number):
                 object.__setattr__(self, name, float(getattr(self, name)))
+        for name in ("tokens", "query_tokens"):
+            object.__setattr__(self, name, as_labels(getattr(self, name), name))
         if not self.query_tokens and self.kind == "self" and self.queries == self.keys:
             object.__setattr__(self, "query_tokens", self.tokens)
         for name, length in (("tokens", self.keys), ("query_tokens", self.queries)):
@@ -283,6 +288,19 @@ class Site:
 
     def _index(self, name: str, given: int, length: int) -> int:
         return index(given, length, name, f" at {self.name}")
+
+
+def as_labels(entries: Any, name: str) -> Labels:
+    """A tuple of texts for each batch entry; ids become their digits."""
+
+    def texts(entry: Any) -> tuple[str, ...]:
+        done = type(entry) is tuple and all(type(text) is str for text in entry)
+        return entry if done else tuple(str(text) for text in entry)
+
+    try:
+        return tuple(texts(entry) for entry in as_numpy(entries))
+    except TypeError:
+        raise ShapeError(f"{name} are not lists of texts, one for each batch entry") from None
 
 
 def _entry(mask: Mask, batch: int, head: int, site: Site) -> Mask:

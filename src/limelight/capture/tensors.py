@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import FileError
-from limelight.writing import write_whole
+from limelight.writing import as_path, write_whole
 
 MOST_HEADER = 100 << 20
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -42,7 +42,7 @@ def write(
     path: str | os.PathLike[str], tensors: Mapping[str, Array], texts: Mapping[str, str]
 ) -> None:
     """The tensors and texts as a file."""
-    target = Path(path)
+    target = as_path(path)
     named = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     # Wide numbers first: then every tensor starts at a multiple of its number's size.
     order = sorted(named, key=lambda name: -named[name].dtype.itemsize)
@@ -84,7 +84,7 @@ def read(
     Mapped tensors are copy-on-write views of the file: opened at once, but if somebody cuts the
     file short the system ends whatever process looks at what is gone. Otherwise they are read.
     """
-    target = Path(path)
+    target = as_path(path)
     try:
         with open(target, "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -110,7 +110,10 @@ def read(
     for name, entry in header.items():
         low, high = entry["data_offsets"]
         flat = np.asarray(data[low:high]).view(DTYPES[entry["dtype"]])
-        tensors[name] = flat.reshape(entry["shape"])
+        try:
+            tensors[name] = flat.reshape(entry["shape"])
+        except (TypeError, ValueError):  # a table, or more and longer axes than an array has
+            raise _damaged(target, f"its entry {name!r} is malformed") from None
     return tensors, texts
 
 
@@ -136,10 +139,11 @@ def _check_table(table: dict[str, Any], room: int, target: Path) -> None:
     for name, entry in table.items():
         try:
             dtype, shape, (low, high) = entry["dtype"], entry["shape"], entry["data_offsets"]
+            known = dtype in DTYPES
             whole = all(type(n) is int and n >= 0 for n in (*shape, low, high))
         except (KeyError, TypeError, ValueError):
             raise _damaged(target, f"its entry {name!r} is malformed") from None
-        if dtype not in DTYPES:
+        if not known:
             raise _damaged(target, f"{name!r} has the dtype {dtype!r}, which captures do not use")
         if not whole or high - low != math.prod(shape) * DTYPES[dtype].itemsize:
             raise _damaged(target, f"the size of {name!r} does not fit its shape")

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.errors import ArgumentError, FileError
+from limelight.errors import ArgumentError
 from limelight.pictures.colour import theme_of
+from limelight.writing import write_whole
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,7 @@ class Picture:
                 f"{path.name} ends in {kind or 'nothing'}: a picture is written as .svg or .png"
             )
         data = self.svg().encode() if kind == ".svg" else self.png(ratio)
-        try:
-            path.write_bytes(data)
-        except OSError as error:
-            why = (error.strerror or str(error)).lower()
-            raise FileError(f"cannot write {path}: {why}") from None
+        write_whole(path, lambda file: file.write(data))
 
     def beside(self, *others: Picture, gap: float = 16.0) -> Picture:
         """This picture and others in a row."""
