@@ -113,6 +113,15 @@ class Mask:
     def __invert__(self) -> Mask:
         return Not(self)
 
+    @classmethod
+    def __torch_function__(cls, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """`tensor & mask` and `tensor | mask`; in torch.compile `mask & tensor` comes here too."""
+        if function.__name__ in ("__and__", "__rand__", "bitwise_and"):
+            return Both(*map(as_mask, args))
+        if function.__name__ in ("__or__", "__ror__", "bitwise_or"):
+            return Either(*map(as_mask, args))
+        return NotImplemented
+
     def __bool__(self) -> bool:
         raise ArgumentError(
             "a mask has no truth value: combine masks with &, | and ~, not and/or/not"
@@ -484,11 +493,10 @@ def as_mask(mask: Any) -> Mask:
         call = f"{mask.__name__}({'' if issubclass(mask, Window) else '…'})"
         raise DtypeError(f"{mask.__name__} is a class: write {call}")
     array = mask if is_torch(mask) else np.asarray(mask)
-    kind = dtype_name(array)
-    if kind != "bool":
+    if str(array.dtype) not in ("bool", "torch.bool"):
         raise DtypeError(
-            f"a mask is boolean (True = may attend), but this one is {kind}: compare it first, or "
-            f"pass numbers that are added to the logits as bias=…"
+            f"a mask is boolean (True = may attend), but this one is {dtype_name(array)}: compare "
+            f"it first, or pass numbers that are added to the logits as bias=…"
         )
     return Explicit(
         array if array.ndim >= 2 else array.reshape((1,) * (2 - array.ndim) + tuple(array.shape))

@@ -100,6 +100,55 @@ def test_compile_without_a_break(name: str, backend: str) -> None:
             assert torch.equal(x.grad, right)
 
 
+JOINED: dict[str, Any] = {
+    "causal & tensor": lambda m: ll.Causal() & m,
+    "tensor & causal": lambda m: m & ll.Causal(align="top-left"),
+    "window & tensor": lambda m: ll.Window(3, 1) & m,
+    "window | tensor": lambda m: ll.Window(1, 0) | m,
+    "tensor | both": lambda m: m | (ll.Causal() & ll.Window(1, None)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", JOINED)
+def test_a_mask_joins_a_tensor_in_a_compiled_function(name: str, dynamic: bool | None) -> None:
+    torch.compiler.reset()
+
+    def run(q: Any, k: Any, v: Any, m: Any) -> torch.Tensor:
+        return ll.attention(q, k, v, mask=JOINED[name](m))
+
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    for n in (7, 5):
+        query, key, value = given(train=False)
+        given_now = query[:, :, :n], key, value, torch.rand(n, 11) < 0.5
+        assert torch.equal(compiled(*given_now), run(*given_now))
+
+
+@pytest.mark.parametrize("name", ["lengths", "causal lengths", "prefix", "documents", "not causal"])
+def test_masks_with_numbers_of_their_own_where_sizes_are_symbols(name: str) -> None:
+    torch.compiler.reset()
+    mask, other = MASKS[name](7), ll.Lengths([4, 11])
+
+    def run(q: Any, k: Any, v: Any) -> torch.Tensor:
+        return ll.attention(q, k, v, mask=mask) + ll.attention(q, k, v, mask=other)
+
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager", dynamic=True)
+    for n in (7, 5):
+        query, key, value = given(train=False)
+        assert torch.equal(compiled(query[:, :, :n], key, value), run(query[:, :, :n], key, value))
+
+
+def test_what_a_tensor_in_a_mask_holds_is_no_constant() -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(lambda *x: ll.attention(*x[:3], mask=x[3]), fullgraph=True, backend="aot_eager")
+    query, key, value = given(train=False)
+    cells = allowed_cells()
+    for mask in (~ll.masks.as_mask(cells), ll.Prefix(2) | cells):
+        for _ in range(2):
+            assert torch.equal(compiled(query, key, value, mask), ll.attention(query, key, value, mask=mask))
+            cells.logical_not_()
+
+
 def test_another_mask_is_not_mistaken_for_the_last() -> None:
     torch.compiler.reset()
     compiled = torch.compile(lambda *x: ll.attention(*x[:3], mask=x[3]), fullgraph=True, backend="aot_eager")
@@ -165,6 +214,8 @@ def test_errors_while_tracing() -> None:
         compiled(lambda q, k, v: ll.attention(q, k[..., :3], v))(query, key, value)
     with pytest.raises(Exception, match="cast them to one"):
         compiled(lambda q, k, v: ll.attention(q, k.float(), v))(query, key, value)
+    with pytest.raises(Exception, match="make it outside and pass it in"):
+        compiled(lambda q, k, v: ll.attention(q, k, v, mask=ll.Window(0, 0) | ll.Window(1, 0)))(query, key, value)
     with pytest.raises(Exception, match="must be boolean"):
         compiled(lambda q, k, v: ll.attention(q, k, v, mask=torch.zeros(7, 11)))(query, key, value)
 

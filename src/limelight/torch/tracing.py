@@ -1,8 +1,9 @@
 """A call while torch.compile or torch.export trace it: sizes may be symbols, values are unknown.
 
 The same canonical form as limelight.call.prepare makes, from tensor operations alone. Causal and
-window masks become a band whose ends follow the traced sizes; boolean tensors stay tensors. Masks
-with numbers of their own (lengths, documents, prefixes) are read once, at the sizes of the trace.
+window masks become a band whose ends follow the traced sizes; boolean tensors stay tensors, and so
+does what `|` and `~` make of them. Masks with numbers of their own (lengths, documents, prefixes)
+are read once, at the sizes of the trace.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from limelight.errors import ArgumentError, DtypeError, ShapeError
-from limelight.masks import Both, Explicit, Mask, Window
+from limelight.masks import Both, Either, Explicit, Mask, Not, Window
 
 
 class Arguments(NamedTuple):
@@ -101,7 +102,8 @@ def _shared(tensor: Tensor, batch: Any, tail: int) -> Tensor:
     """[..., H|1, *tail] with any leading axes to [B|1, H|1, *tail]."""
     while tensor.ndim < tail + 2:
         tensor = tensor.unsqueeze(0)
-    lead, rest = tensor.shape[: -tail - 1], tensor.shape[-tail - 1 :]
+    shape = tensor.size()  # what was read from a mask has no .shape while sizes are symbols
+    lead, rest = shape[: -tail - 1], shape[-tail - 1 :]
     if len(lead) == len(batch) == 1:
         return tensor
     if all(n == 1 for n in lead):
@@ -130,6 +132,14 @@ def _parts(mask: Any, nq: int, nk: int, device: torch.device) -> Parts:
         first, second = (_parts(side, nq, nk, device) for side in (mask.first, mask.second))
         if first.spans is None or second.spans is None:
             return _join(first, second)
+    if isinstance(mask, Either):
+        first, second = (_parts(side, nq, nk, device) for side in (mask.first, mask.second))
+        if first.dense is not None or second.dense is not None:
+            return Parts(dense=_cells(first, nq, nk, device) | _cells(second, nq, nk, device))
+    if isinstance(mask, Not):
+        parts = _parts(mask.mask, nq, nk, device)
+        if parts.dense is not None:
+            return Parts(dense=~_cells(parts, nq, nk, device))
     if isinstance(mask, Mask):
         return _read(mask, operator.index(nq), operator.index(nk), device)
     raise ArgumentError(
@@ -151,9 +161,28 @@ def _join(first: Parts, second: Parts) -> Parts:
     return Parts(band, second.spans if first.spans is None else first.spans, dense)
 
 
+def _cells(parts: Parts, nq: int, nk: int, device: torch.device) -> Tensor:
+    """Which cells are allowed, bool [..., Nq|1, Nk|1]."""
+    cells = torch.ones((1, 1), dtype=torch.bool, device=device)
+    column = torch.arange(nk, device=device)
+    if parts.band is not None:
+        distance = column - torch.arange(nq, device=device)[:, None]
+        cells = cells & (distance >= parts.band[0]) & (distance <= parts.band[1])
+    if parts.spans is not None:
+        spans = parts.spans.to(device)
+        cells = cells & ((column >= spans[..., :1]) & (column < spans[..., 1:])).any(-2)
+    return cells if parts.dense is None else cells & parts.dense
+
+
 @torch.compiler.assume_constant_result
 def _read(mask: Mask, nq: int, nk: int, device: torch.device) -> Parts:
-    allowed = mask.allowed(nq, nk)
+    try:
+        allowed = mask.allowed(nq, nk)
+    except AttributeError:  # an object that only the trace knows, and none that can be read
+        raise ArgumentError(
+            "the mask is a | or a ~ of masks that was made inside of what torch.compile traces, "
+            "where its rows cannot be worked out: make it outside and pass it in"
+        ) from None
     return Parts(
         allowed.band,
         None if allowed.spans is None else torch.from_numpy(allowed.spans),
