@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import sys
 import tracemalloc
 from dataclasses import replace
@@ -403,10 +404,22 @@ def test_nothing_to_look_at() -> None:
     none = np.zeros((2, 0, 4))
     assert received(none, key).tolist() == [[0.0] * 5] * 2
     assert received(query, none).shape == (2, 0)
+    for dtype, (few, many) in itertools.product(
+        (np.float32, np.float64), ((none, key), (query, none), (none, none))
+    ):
+        rows, columns = few.shape[1], many.shape[1]
+        given = few.astype(dtype), many.astype(dtype)
+        block, best = weights(*given), top(*given, k=2)
+        assert (block.shape, block.dtype) == ((2, rows, columns), dtype)
+        assert received(*given).dtype == dtype
+        assert (best.weights.shape, best.weights.dtype) == ((2, rows, 2), dtype)
+        assert best.columns.tolist() == [[[-1, -1]] * rows] * 2
+        assert best.rows.tolist() == list(range(rows))
+    assert weights(query, none, rows=[2, 0]).shape == (2, 2, 0)
+    assert top(np.zeros((0, 4)), np.zeros((5, 4))).columns.shape == (0, 8)
     for call, text in (
         (lambda: heatmap(none, key), "rows=None is an empty region: there are no queries"),
         (lambda: heatmap(query, none), "columns=None is an empty region: there are no keys"),
-        (lambda: top(query, none), "there are no keys, so no row has a strongest one"),
     ):
         with pytest.raises(ArgumentError, match=text):
             call()
@@ -447,8 +460,9 @@ def test_more_errors() -> None:
         weights(QUERY, KEY, columns=[])
     with pytest.raises(ArgumentError, match=r"give a slice, a pair .* or a list of whole numbers"):
         weights(QUERY, KEY, columns=[0.5])
-    with pytest.raises(ArgumentError, match="k=0: ask for at least one key a row"):
-        top(QUERY, KEY, k=0)
+    for k in (0, 1.5, True, "2"):
+        with pytest.raises(ArgumentError, match=f"k={k!r}: ask for a whole number of keys a row"):
+            top(QUERY, KEY, k=k)
     with pytest.raises(ShapeError, match=r"logsumexp has shape \(4,\), but one number a row is \(9,\)"):
         heatmap(QUERY, KEY, logsumexp=np.zeros(4))
     with pytest.raises(EngineError, match="there is no engine 'cuda'"):

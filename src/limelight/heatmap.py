@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight import regions
-from limelight.arrays import is_torch
+from limelight.arrays import is_integer, is_torch
 from limelight.call import Call, prepare
 from limelight.engines import Engine, choose, find
 from limelight.errors import ArgumentError, ShapeError
@@ -235,6 +235,8 @@ def weights_of(
             f"with heatmap(…, shape=(512, 512))"
         )
     call, chosen = _on_engine(call, engine)
+    if call.empty:
+        return _zeros(call, len(at), len(across))
     statistics = _statistics(call, chosen, int(at.min()), int(at.max()) + 1, logsumexp)
     region = regions.contiguous(at) and regions.contiguous(across)
     if region and not is_torch(call.query) and not hasattr(chosen.module, "block"):
@@ -300,8 +302,8 @@ def _in_steps(
 def received_of(call: Call, *, logsumexp: Array | None = None, engine: str = "auto") -> Array:
     """received() of a prepared call: [B, Hq, Nk]; logsumexp is [B, Hq, Nq]."""
     call, chosen = _on_engine(call, engine)
-    if not call.queries or not call.keys:
-        return np.zeros((call.batch, call.query_heads, call.keys), np.float32)
+    if call.empty:
+        return _zeros(call, call.keys)
     statistics = _statistics(call, chosen, 0, call.queries, logsumexp)
     return _array(_kernel(chosen, call, "received")(call, statistics))
 
@@ -312,11 +314,12 @@ def top_of(
 ) -> Top:  # fmt: skip
     """top() of a prepared call: columns and weights [B, Hq, R, k]; logsumexp is [B, Hq, Nq]."""
     at = regions.indices(rows, call.queries, "rows", "queries")
-    if k < 1:
-        raise ArgumentError(f"k={k}: ask for at least one key a row")
-    if not call.keys:
-        raise ArgumentError("there are no keys, so no row has a strongest one")
+    if not is_integer(k) or k < 1:
+        raise ArgumentError(f"k={k!r}: ask for a whole number of keys a row, at least one")
     call, chosen = _on_engine(call, engine)
+    if call.empty:
+        nothing = _zeros(call, len(at), int(k))
+        return Top(np.full(nothing.shape, -1, np.int64), nothing, at)
     statistics = _statistics(call, chosen, int(at.min()), int(at.max()) + 1, logsumexp)
     best, their_weights = _kernel(chosen, call, "strongest")(call, statistics, at, int(k))
     return Top(_array(best), _array(their_weights), at)
@@ -326,6 +329,12 @@ def logsumexp_of(call: Call, *, engine: str = "auto") -> Array:
     """Each row's logsumexp, [B, Hq, Nq]: what everything here can reuse."""
     call, chosen = _on_engine(call, engine)
     return _array(_statistics(call, chosen, 0, call.queries, None))
+
+
+def _zeros(call: Call, *shape: int) -> Array:
+    """What there is to see of a call without a cell, in the type of its weights."""
+    dtype = np.float64 if call.dtype == "float64" else np.float32
+    return np.zeros((call.batch, call.query_heads, *shape), dtype)
 
 
 def _array(array: Any) -> Array:

@@ -65,10 +65,15 @@ def _ends(which: Any, n: int, name: str) -> tuple[int, int]:
 
 
 def indices(which: Any, n: int, name: str, of: str) -> Index:
-    """Single rows or columns as an int64 array, from a number, a list of them, or any region."""
+    """Single rows or columns as an int64 array, from a number, a list of them, or any region.
+
+    None is all of them, also where there are none.
+    """
+    if which is None:
+        return np.arange(n)
     if isinstance(which, slice) and which.step not in (None, 1):
         which = list(range(*which.indices(n)))
-    if which is None or isinstance(which, (slice, range, tuple)):
+    if isinstance(which, (slice, range, tuple)):
         return np.arange(*span(which, n, name, of))
     chosen = np.atleast_1d(np.asarray(which))
     if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and chosen.size):
