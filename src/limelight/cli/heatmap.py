@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from limelight.pictures import Picture
 
 AS = ("map", "lines", "patches", "grid")
+FOR = {"--pool": ("map",), "--size": ("map",), "--scale": ("map", "patches")}
 LARGEST = 512  # bins a side, unless told
 SHADES = " ░▒▓█"
 MARGIN = 2  # characters left of a map in the terminal
@@ -52,9 +53,15 @@ def heatmap(
         str | None, typer.Option(help="Only these keys, as 100:356.", show_default="all")
     ] = None,
     pool: Annotated[
-        str, typer.Option(help="What a bin of several cells shows: their max or mean.")
-    ] = "max",
-    scale: Annotated[str, typer.Option(help="Colours by linear or log weight.")] = "linear",
+        str | None,
+        typer.Option(
+            help="What a bin of several cells shows: their max or mean.", show_default="max"
+        ),
+    ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(help="Colours by linear or log weight.", show_default="linear"),
+    ] = None,
     size: Annotated[
         int | None,
         typer.Option(help="Bins a side.", show_default="one for each cell, 512 at most"),
@@ -98,7 +105,9 @@ def heatmap(
         head += site.heads
     batch = _entry(batch, held.entries if site is None else site.batch)
     asked = Asked(kind, layer, head, batch, region(rows, "--rows"), region(columns, "--columns"))
-    asked.check(output, scale, query, figure)
+    asked.check(output, {"--pool": pool, "--size": size, "--scale": scale}, query, figure)
+    pool = "max" if pool is None else pool
+    scale = "linear" if scale is None else scale
     query, figure = query or 0, figure or "max_prob"
     if output is not None:
         writable(output, (".png", ".svg"), force)
@@ -133,7 +142,9 @@ class Asked:
     rows: slice | None
     columns: slice | None
 
-    def check(self, output: Path | None, scale: str, query: int | None, figure: str | None) -> None:
+    def check(
+        self, output: Path | None, told: dict[str, Any], query: int | None, figure: str | None
+    ) -> None:
         from limelight.capture.health import check_figure
         from limelight.pictures.colour import SCALES
 
@@ -160,8 +171,12 @@ class Asked:
                                 "--batch, or give --layer")  # fmt: skip
         if self.kind in ("lines", "patches") and output is None:
             raise ArgumentError(f"--as {self.kind} draws to a file: give --output")
-        if scale not in SCALES:
-            raise ArgumentError(f"--scale {scale}: choose {' or '.join(SCALES)}")
+        told = {name: given for name, given in told.items() if given is not None}
+        idle = [name for name in told if self.kind not in FOR[name]]
+        if idle:
+            raise ArgumentError(f"--as {self.kind} takes no {' or '.join(idle)}: leave out")
+        if told.get("--scale", "linear") not in SCALES:
+            raise ArgumentError(f"--scale {told['--scale']}: choose {' or '.join(SCALES)}")
         if figure is not None:
             check_figure(figure)
 
