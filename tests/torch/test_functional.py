@@ -266,6 +266,35 @@ def test_torch_func() -> None:
     assert jacobian.shape == (4, 3, 3, 4, 3, 5)
 
 
+@pytest.mark.parametrize("mask", [None, ll.Causal(), ll.Lengths([0, 5]), torch.ones(3, 7).tril(3).bool()],
+                         ids=["none", "causal", "lengths", "tensor"])  # fmt: skip
+def test_several_gradients_at_once(mask: Any) -> None:
+    torch.manual_seed(4)
+    given = double(2, 4, 3, 5), double(2, 2, 7, 5), double(2, 2, 7, 3), double(4, 3, 1), double(4)
+    output = ll.attention(*given[:3], mask=mask, bias=given[3], sinks=given[4])
+    directions = torch.randn(5, *output.shape, dtype=torch.float64)
+
+    def back(direction: torch.Tensor, **how: bool) -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(output, given, direction, retain_graph=True, **how)
+
+    each = zip(*map(back, directions), strict=True)
+    for together, apart in zip(back(directions, is_grads_batched=True), each, strict=True):
+        assert torch.allclose(together, torch.stack(apart), rtol=1e-12, atol=1e-14)
+    (first, *_) = back(directions, is_grads_batched=True, create_graph=True)
+    with pytest.raises(NotImplementedError, match="only the first"):
+        first.sum().backward()
+
+
+def test_vectorized_jacobian() -> None:
+    query, key, value = double(2, 3, 5), double(2, 7, 5), double(2, 7, 3)
+    jacobian = torch.autograd.functional.jacobian
+
+    def run(q: torch.Tensor) -> torch.Tensor:
+        return ll.attention(q, key, value, mask=ll.Causal())
+
+    assert torch.allclose(jacobian(run, query, vectorize=True), jacobian(run, query), atol=1e-14)
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own, in jvp
 def test_derivatives_that_do_not_exist_are_errors() -> None:
     x = double(1, 1, 3, 4)

@@ -74,10 +74,11 @@ class Eager(torch.autograd.Function):
             return (*nothing, *(None for _ in needs))
         batch = (query.shape[0],)
         call = Call(query, key, value, allowed, bias, scale, softcap, sinks, batch, False)
-        if plain(grad_output) and not torch.is_grad_enabled():
+        several = torch._C._functorch.is_legacy_batchedtensor(grad_output)  # is_grads_batched=True
+        if plain(grad_output) and not several and not torch.is_grad_enabled():
             state, grad_output = State(output, logsumexp), grad_output.resolve_neg()
             return *nothing, *operators.gradients(call, engine, state, grad_output, needs)
-        grads = AttentionBackward.apply(
+        grads = operators.attention_backward(
             *operators.split(call), engine, output, logsumexp, grad_output, list(needs)
         )
         return *nothing, *(g if need else None for g, need in zip(grads, needs, strict=True))
