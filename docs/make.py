@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from making import benches, experiment, systems
+from making import benches, consoles, experiment, systems
 
 DOCS = Path(__file__).parent
 
@@ -41,6 +41,7 @@ def script(name: str) -> list[Path]:
 
 PARTS: dict[str, Callable[[], list[Path]]] = {
     "cli": cli,
+    "consoles": consoles.make,
     "benches": benches.make,
     "systems": systems.make,
     "experiment": experiment.make,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 DOCS = Path(__file__).parent.parent / "docs"
+PAGES = [DOCS.parent / "README.md", *sorted(DOCS.glob("**/*.md"))]
 
 
 @pytest.fixture
@@ -39,6 +40,15 @@ def test_the_systems_pages(making: Any, name: str) -> None:
 def test_pages_hold_the_saved_figures(making: Any, name: str) -> None:
     page = getattr(making("making.benches"), name)()
     assert page.text() == page.path.read_text(encoding="utf-8"), "run: python docs/make.py benches"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS.parent)))
+def test_commands_print_what_stands_under_them(making: Any, page: Path) -> None:
+    consoles = making("making.consoles")
+    text = page.read_text(encoding="utf-8")
+    assert consoles.filled(page) == text, "run: python docs/make.py consoles"
+    for block in consoles.BLOCK.findall(text):
+        assert max(map(len, block.splitlines())) <= consoles.WIDTH, block
 
 
 def test_every_picture_is_shown_and_every_shown_one_exists() -> None:
