@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 import limelight as ll
+from limelight.allowed import MOST_SLOTS
 from limelight.errors import ArgumentError, DtypeError, ShapeError
-from limelight.masks import EMPTY, FULL, PARTIAL, Mask
+from limelight.masks import EMPTY, FULL, PARTIAL, Mask, as_mask
 
 SIZES = st.tuples(st.integers(0, 12), st.integers(0, 12))
 
@@ -28,6 +30,7 @@ def leaves(nq: int, nk: int) -> st.SearchStrategy[Mask]:
         st.builds(ll.Lengths, numbers),
         st.builds(lambda n, q: ll.Lengths(n, queries=q), st.integers(0, nk), st.integers(0, nq)),
         st.builds(ll.Prefix, numbers),
+        st.builds(as_mask, arrays(np.bool_, st.sampled_from([(nk,), (nq, nk), (nq, 1), (2, 1, 1, nk)]))),
         st.builds(
             ll.Documents,
             st.lists(st.integers(0, 3), min_size=nk, max_size=nk),
@@ -243,3 +246,42 @@ def test_scattered_documents_take_the_matrix_and_no_more() -> None:
     tracemalloc.stop()
     assert allowed.dense is not None
     assert peak < 2 * n * n
+
+
+def peak_of(mask: Mask, n: int) -> tuple[Any, int]:
+    """What engines read of it, and the most memory it took to find out."""
+    tracemalloc.start()
+    allowed = mask.allowed(n, n)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return allowed, peak
+
+
+def test_one_row_for_all_joins_other_masks_as_intervals() -> None:
+    n = 4001
+    keep = np.zeros(n, np.bool_)
+    keep[:: n // (MOST_SLOTS - 1)] = True
+    for mask in (ll.Causal() | keep, ~(ll.Causal() & keep), (ll.Window(9, 0) | keep) & ll.Lengths([7, n])):
+        allowed, peak = peak_of(mask, n)
+        assert allowed.dense is None
+        assert peak < n * n / 2
+
+
+def test_what_is_the_same_for_all_rows_stays_one_row() -> None:
+    n = 8009
+    keep = np.arange(n) % 2 == 0
+    batch = np.stack([keep, ~keep])[:, None, None]
+    for mask in (~as_mask(keep), as_mask(keep) | batch, ~(as_mask(keep) & batch), ll.Causal() & ~as_mask(keep)):
+        allowed, peak = peak_of(mask, n)
+        assert allowed.dense.shape[-2:] == (1, n)
+        assert peak < n * n / 4
+    scattered, peak = peak_of(ll.Causal() | keep, n)  # no form is smaller than the cells
+    assert scattered.dense.shape == (1, 1, n, n)
+    assert peak < 3 * n * n
+
+
+def test_one_row_for_all_is_a_value() -> None:
+    keep = np.array([True, False, True])
+    mask = ll.Causal() | keep
+    keep[1] = True
+    assert mask.dense(3, 3).tolist() == [[True, False, True], [True, True, True], [True, True, True]]

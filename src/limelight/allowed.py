@@ -6,7 +6,8 @@ A cell (row i, key j) is allowed where every part that is present agrees:
     spans   j in one of the row's intervals (lengths, documents, prefix, and what `|` and `~` make)
     dense   a boolean array, where the caller gave one
 
-Band and spans cost O(1) numbers a row; only `dense` can be n×n, and only when the caller's was.
+Band and spans cost O(1) numbers a row. `dense` is n×n only where the caller's array was, or where
+`|` or `~` joins an array to other parts and intervals cannot say it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight import spans as sp
-from limelight.arrays import expand
+from limelight.arrays import expand, is_torch
 from limelight.errors import ShapeError
 
 EMPTY, PARTIAL, FULL = 0, 1, 2
 CHUNK = 1 << 24  # cells looked at together where a dense part must be read
+MOST_SLOTS = 16  # intervals a row; beyond that a boolean array is the smaller form
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +70,55 @@ class Allowed:
             spans = sp.intersect(self.spans, other.spans, self.nk)
         dense = other.dense if self.dense is None else self.dense
         if self.dense is not None and other.dense is not None:
-            dense = self.dense & other.dense
+            first, second = same_kind(self.dense, other.dense)
+            dense = first & second
         return Allowed(self.nq, self.nk, band, spans, dense)
+
+    def union(self, other: Allowed) -> Allowed:
+        """The cells allowed by at least one."""
+        if not (self._array and other._array):
+            first, second = self._intervals(), other._intervals()
+            if first is not None and second is not None:
+                return Allowed(self.nq, self.nk, spans=sp.union(first, second, self.nk))
+        first, second = same_kind(self._whole(), other._whole())
+        return Allowed(self.nq, self.nk, dense=first | second)
+
+    def complement(self) -> Allowed:
+        """The cells that are not allowed."""
+        rows = None if self._array else self._intervals()
+        if rows is None:
+            return Allowed(self.nq, self.nk, dense=~self._whole())
+        return Allowed(self.nq, self.nk, spans=sp.complement(rows, self.nk))
+
+    @property
+    def _array(self) -> bool:
+        """Whether it is a boolean array and nothing else."""
+        return self.dense is not None and self.band is None and self.spans is None
+
+    def _intervals(self) -> sp.Spans | None:
+        """All parts as intervals a row, [B|1, H|1, nq, R, 2]; None where that is the larger form.
+
+        Only an array that is the same for all rows is looked at. What a tensor holds is not: it
+        may be on another device, or stand for many in torch.func.
+        """
+        if self.dense is None:
+            return self.rows
+        if is_torch(self.dense) or self.dense.shape[-2] > 1:
+            return None
+        runs = sp.runs(expand(self.dense, (*self.dense.shape[:-1], self.nk)))
+        return None if runs.shape[-2] > MOST_SLOTS else sp.intersect(self.rows, runs, self.nk)
+
+    def _whole(self) -> Any:
+        """All parts as one boolean array, [B|1, H|1, nq|1, nk|1]."""
+        if self._array:
+            return self.dense
+        cells = np.empty((*self.rows.shape[:-2], self.nk), np.bool_)
+        for rows in self._row_chunks():
+            cells[..., rows, :] = sp.inside(self.rows[..., rows, :, :], np.arange(self.nk))
+        if self.dense is None:
+            return cells
+        first, second = same_kind(cells, self.dense)
+        return first & second
 
     def crop(self, rows: slice, columns: slice) -> Allowed:
         """The cells of a rectangle of the matrix, as the whole of a smaller one.
@@ -189,6 +238,15 @@ class Allowed:
             spans=None if self.spans is None else flatten(self.spans, batch, heads, "mask", tail=3),
             dense=None if self.dense is None else flatten(self.dense, batch, heads, "mask"),
         )
+
+
+def same_kind(first: Any, second: Any) -> tuple[Any, Any]:
+    """Both as torch tensors on one device, if one of them is."""
+    if is_torch(second) and not is_torch(first):
+        return second.new_tensor(first), second
+    if is_torch(first) and not is_torch(second):
+        return first, first.new_tensor(second)
+    return first, second
 
 
 def flatten(array: Any, batch: tuple[int, ...], heads: int, name: str, tail: int = 2) -> Any:

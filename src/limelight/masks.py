@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight import spans as sp
-from limelight.allowed import EMPTY, FULL, PARTIAL, Allowed
+from limelight.allowed import EMPTY, FULL, PARTIAL, Allowed, same_kind
 from limelight.arrays import dtype_name, expand, is_integer, is_torch
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 
@@ -418,7 +418,7 @@ class Both(Mask):
     second: Mask
 
     def dense(self, nq: int, nk: int) -> Any:
-        first, second = _same_kind(self.first.dense(nq, nk), self.second.dense(nq, nk))
+        first, second = same_kind(self.first.dense(nq, nk), self.second.dense(nq, nk))
         return first & second
 
     def allowed(self, nq: int, nk: int) -> Allowed:
@@ -440,14 +440,11 @@ class Either(Mask):
     second: Mask
 
     def dense(self, nq: int, nk: int) -> Any:
-        first, second = _same_kind(self.first.dense(nq, nk), self.second.dense(nq, nk))
+        first, second = same_kind(self.first.dense(nq, nk), self.second.dense(nq, nk))
         return first | second
 
     def allowed(self, nq: int, nk: int) -> Allowed:
-        first, second = self.first.allowed(nq, nk), self.second.allowed(nq, nk)
-        if first.dense is not None or second.dense is not None:
-            return Allowed(nq, nk, dense=self.dense(nq, nk))
-        return Allowed(nq, nk, spans=sp.union(first.rows, second.rows, nk))
+        return self.first.allowed(nq, nk).union(self.second.allowed(nq, nk))
 
     @property
     def expression(self) -> str:
@@ -467,10 +464,7 @@ class Not(Mask):
         return ~self.mask.dense(nq, nk)
 
     def allowed(self, nq: int, nk: int) -> Allowed:
-        allowed = self.mask.allowed(nq, nk)
-        if allowed.dense is not None:
-            return Allowed(nq, nk, dense=self.dense(nq, nk))
-        return Allowed(nq, nk, spans=sp.complement(allowed.rows, nk))
+        return self.mask.allowed(nq, nk).complement()
 
     @property
     def expression(self) -> str:
@@ -498,9 +492,12 @@ def as_mask(mask: Any) -> Mask:
             f"a mask is boolean (True = may attend), but this one is {dtype_name(array)}: compare "
             f"it first, or pass numbers that are added to the logits as bias=…"
         )
-    return Explicit(
-        array if array.ndim >= 2 else array.reshape((1,) * (2 - array.ndim) + tuple(array.shape))
-    )
+    if array.ndim < 2:
+        array = array.reshape((1,) * (2 - array.ndim) + tuple(array.shape))
+    if array.shape[-2] == 1 and not is_torch(array):  # one row for all: a copy costs little
+        array = array.copy()
+        array.setflags(write=False)
+    return Explicit(array)
 
 
 def _four_axes(allowed: Allowed) -> Allowed:
@@ -568,15 +565,6 @@ def _document_spans(
     place = np.searchsorted(names, queries)
     known = (place < len(names)) & (np.append(names, 0)[place] == queries)
     return table[np.where(known, place, len(names))]
-
-
-def _same_kind(first: Any, second: Any) -> tuple[Any, Any]:
-    """Both as torch tensors on one device, if one of them is."""
-    if isinstance(first, np.ndarray) and not isinstance(second, np.ndarray):
-        return second.new_tensor(first), second
-    if isinstance(second, np.ndarray) and not isinstance(first, np.ndarray):
-        return first, first.new_tensor(second)
-    return first, second
 
 
 def _joint_size(first: Mask, second: Mask) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from limelight import reference
 from limelight.call import prepare
 from limelight.engines import ENGINES
 from limelight.errors import ArgumentError, DtypeError, EngineError, LimelightError, ShapeError
+from limelight.masks import as_mask
 from limelight.torch import functional
 from tests.cases import CASES, Case, assert_close, plainly
 
@@ -192,6 +193,25 @@ def test_odd_strides(dtype: torch.dtype) -> None:
     apart = base[0][:1].repeat(2, 1, 1, 1).requires_grad_()
     ll.attention(apart, *base[1:]).sum().backward()
     assert torch.allclose(shared.grad, apart.grad.sum(0, keepdim=True), atol=1e-6)
+
+
+def test_masks_of_tensors_are_those_of_arrays() -> None:
+    torch.manual_seed(5)
+    query, key, value = double(2, 4, 3, 5), double(2, 2, 7, 5), double(2, 2, 7, 3)
+    joins: list[Any] = [
+        lambda m: ll.Causal() | m, lambda m: ~as_mask(m), lambda m: ~(ll.Lengths([2, 7]) & m),
+        lambda m: m & ~(ll.Window(1, 0) & m), lambda m: as_mask(m) & (np.arange(7) < 5),
+        lambda m: as_mask(m) | (np.arange(7) < 2),
+    ]  # fmt: skip
+    for shape in ((7,), (3, 7), (2, 1, 1, 7)):
+        cells = torch.rand(shape) < 0.5
+        for join in joins:
+            seen, want = (ll.attention(query, key, value, mask=join(m)) for m in (cells, cells.numpy()))
+            assert torch.equal(seen, want)
+    many = torch.rand(5, 7) < 0.5
+    mapped = vmap(lambda m: ll.attention(query, key, value, mask=ll.Causal() | m))(many)
+    each = [ll.attention(query, key, value, mask=ll.Causal() | m) for m in many]
+    assert torch.allclose(mapped, torch.stack(each))
 
 
 def test_rows_without_keys_and_nan_behind_a_mask() -> None:

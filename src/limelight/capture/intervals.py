@@ -15,11 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight import spans as sp
-from limelight.allowed import CHUNK, Allowed
+from limelight.allowed import CHUNK, MOST_SLOTS, Allowed
 from limelight.errors import ShapeError
 from limelight.masks import Causal, Explicit, Lengths, Mask, Prefix, Window
-
-MOST_SLOTS = 16  # intervals a row; beyond that a boolean array is the smaller form
 
 
 @dataclass(frozen=True, eq=False, repr=False)
