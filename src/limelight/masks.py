@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from limelight import spans as sp
 from limelight.allowed import EMPTY, FULL, PARTIAL, Allowed, same_kind
-from limelight.arrays import dtype_name, expand, is_integer, is_torch
+from limelight.arrays import as_numpy, dtype_name, expand, is_integer, is_torch
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 
 __all__ = [
@@ -85,6 +85,10 @@ class Mask:
             pictures.append("\n".join([*([", ".join(title) + ":"] if title else []), *lines]))
         hidden = blocks.shape[0] * blocks.shape[1] - len(pictures)
         return "\n".join([*pictures, *([f"… and {hidden} more"] if hidden > 0 else [])])
+
+    def numpy(self) -> Mask:
+        """The same mask, with copies in NumPy of the arrays and tensors given to it."""
+        return self
 
     @property
     def expression(self) -> str:
@@ -397,6 +401,9 @@ class Explicit(Mask):
         self.dense(nq, nk)  # the size check
         return Allowed(nq, nk, dense=self.array)
 
+    def numpy(self) -> Mask:
+        return Explicit(np.array(as_numpy(self.array)))
+
     @property
     def expression(self) -> str:
         return "mask" + "×".join(str(n) for n in self.array.shape)
@@ -424,6 +431,9 @@ class Both(Mask):
     def allowed(self, nq: int, nk: int) -> Allowed:
         return self.first.allowed(nq, nk).conjunction(self.second.allowed(nq, nk))
 
+    def numpy(self) -> Mask:
+        return Both(self.first.numpy(), self.second.numpy())
+
     @property
     def expression(self) -> str:
         return f"{_wrapped(self.first)} & {_wrapped(self.second)}"
@@ -446,6 +456,9 @@ class Either(Mask):
     def allowed(self, nq: int, nk: int) -> Allowed:
         return self.first.allowed(nq, nk).union(self.second.allowed(nq, nk))
 
+    def numpy(self) -> Mask:
+        return Either(self.first.numpy(), self.second.numpy())
+
     @property
     def expression(self) -> str:
         return f"{_wrapped(self.first)} | {_wrapped(self.second)}"
@@ -465,6 +478,9 @@ class Not(Mask):
 
     def allowed(self, nq: int, nk: int) -> Allowed:
         return self.mask.allowed(nq, nk).complement()
+
+    def numpy(self) -> Mask:
+        return Not(self.mask.numpy())
 
     @property
     def expression(self) -> str:

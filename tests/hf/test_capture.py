@@ -81,6 +81,26 @@ def test_masks_are_kept_as_rules(name: str, expression: str) -> None:
     assert found[0].mask.expression == expression
 
 
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_scattered_flags_are_kept_as_they_came(name: str, tmp_path: Any) -> None:
+    """One flag a key for all rows: too many holes for intervals, and no n×n cells either."""
+    model, length = systems.build(name), 61
+    flags = torch.arange(length).remainder(3).ne(1).long().repeat(2, 1)
+    flags[1] = 1 - flags[1]
+    ids = torch.randint(3, 61, (2, length), generator=torch.Generator().manual_seed(7))
+    given = {"input_ids": ids, "attention_mask": flags}
+    expected = eager_weights(model, given)
+    with torch.no_grad(), hf.capture(model) as found:
+        model(**given)
+    found.save(tmp_path / "scattered.safetensors")
+    for capture in (found, Capture.open(tmp_path / "scattered.safetensors")):
+        for site, table in zip(capture, expected, strict=True):
+            assert site.mask.allowed(length, length).dense.shape == (2, 1, 1, length)
+            judged = np.isfinite(site.rows.max_logit[:, 1])
+            weights = np.stack([site.weights(head=1, batch=b) for b in range(2)])
+            np.testing.assert_allclose(weights[judged], table[:, 1].numpy()[judged], atol=1e-5)
+
+
 def test_layers_and_values() -> None:
     model, given = systems.build("llama"), systems.inputs("llama")
     with hf.capture(model, layers=[-1]) as found:

@@ -29,6 +29,9 @@ class Remembered(Mask):
             known[nq, nk] = self.mask.allowed(nq, nk)
         return known[nq, nk]
 
+    def numpy(self) -> Mask:
+        return self.mask.numpy()
+
     @property
     def expression(self) -> str:
         return self.mask.expression

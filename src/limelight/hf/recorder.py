@@ -82,10 +82,10 @@ class Recorder:
         asked = _without_tail(_with_hidden(asked))
         seen = functional.inspect(*asked[:3], **asked.rule, site=site_name(module))
         query, key, value, rule = asked
-        spans, cells = self._rows(rule["mask"], query.shape[2], key.shape[2])
+        spans, mask = self._rows(rule["mask"], query.shape[2], key.shape[2])
         health = seen.health.numpy()
         rows = Rows(*(np.array(x) for x in (health.logsumexp, health.max_logit, health.entropy)))
-        said = Said(rows, self._array(rule["bias"]), spans, cells)
+        said = Said(rows, self._array(rule["bias"]), spans, mask, key.shape[2])
         at = (name, turn)
         if at not in self.series:
             self.series[at] = Series(
@@ -117,17 +117,17 @@ class Recorder:
         self._depth = max(0, self._depth - 1)
 
     def _rows(self, mask: Any, nq: int, nk: int) -> tuple[Any, Any]:
-        """The mask in rows, worked out once for all layers that share it."""
+        """The mask in rows, or itself where they are too scattered.
+
+        Worked out once for all layers that share it.
+        """
         known = self._measured.get(id(mask))
         if known is None or known[0] is not mask or known[1][0] != (nq, nk):
-            allowed = _allowed(mask, nq, nk)
-            spans = measure(allowed)
-            cells = None
-            if spans is None:
-                cells = allowed.tile(np.arange(nq), np.arange(nk))
-            known = self._measured[id(mask)] = (mask, ((nq, nk), spans, cells))
-        _, spans, cells = known[1]
-        return spans, cells
+            spans = measure(_allowed(mask, nq, nk))
+            scattered = as_mask(mask).numpy() if spans is None else None
+            known = self._measured[id(mask)] = (mask, ((nq, nk), spans, scattered))
+        _, spans, scattered = known[1]
+        return spans, scattered
 
     def _array(self, bias: Tensor | None) -> Any:
         """The bias as NumPy, one array for all layers that share the tensor; None if it adds 0."""

@@ -32,8 +32,9 @@ class Said:
 
     rows: Rows
     bias: Array | None
-    spans: sp.Spans | None  # [B|1, H|1, nq, R, 2], None where only cells can say it
-    cells: Array | None  # then these: bool [B|1, H|1, nq, nk]
+    spans: sp.Spans | None  # [B|1, H|1, nq, R, 2], None where they are too scattered
+    mask: Mask | None  # then this
+    keys: int  # in view of the call
 
 
 @dataclass
@@ -136,7 +137,7 @@ class Series:
         tables = []
         for said, first in self.steps:
             if said.spans is None:
-                return Explicit(self._cells(nk))
+                return said.mask if len(self.steps) == 1 else Explicit(self._cells(nk))
             tables.append(np.minimum(said.spans + np.int32(first), np.int32(nk)))
         return simplify(stack(tables, nk))
 
@@ -177,7 +178,10 @@ def _cells(said: Said, first: int, nk: int) -> Array:
     """A call's allowed cells among all the keys of the run."""
     if said.spans is not None:
         return sp.inside(said.spans + np.int32(first), np.arange(nk))
-    assert said.cells is not None
-    wide = np.zeros((*said.cells.shape[:3], nk), np.bool_)
-    wide[..., first : first + said.cells.shape[3]] = said.cells
+    assert said.mask is not None
+    nq = said.rows.entropy.shape[2]
+    cells = said.mask.allowed(nq, said.keys).tile(np.arange(nq), np.arange(said.keys))
+    assert cells is not None  # what is too scattered is not everything
+    wide = np.zeros((*cells.shape[:3], nk), np.bool_)
+    wide[..., first : first + said.keys] = cells
     return wide

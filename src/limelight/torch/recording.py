@@ -14,7 +14,7 @@ from limelight.arrays import as_numpy
 from limelight.capture import Capture, Grid, Site
 from limelight.capture.site import Labels
 from limelight.errors import ArgumentError
-from limelight.masks import Both, Either, Explicit, Mask, Not, as_mask
+from limelight.masks import as_mask
 from limelight.torch.modules import SelfAttention
 
 
@@ -109,14 +109,6 @@ class _Keeper:
             self.name, self.layer, as_numpy(query), as_numpy(key),
             as_numpy(value) if self.values else None, scale=rule["scale"], softcap=rule["softcap"],
             sinks=None if sinks is None else np.array(as_numpy(sinks)),
-            mask=None if rule["mask"] is None else _kept(as_mask(rule["mask"])), tokens=self.labels,
+            mask=None if rule["mask"] is None else as_mask(rule["mask"]).numpy(),
+            tokens=self.labels,
         )  # fmt: skip
-
-
-def _kept(mask: Mask) -> Mask:
-    """The mask with copies in NumPy of the tensors in it."""
-    if isinstance(mask, Explicit):
-        return Explicit(np.array(as_numpy(mask.array)))
-    if isinstance(mask, (Both, Either)):
-        return type(mask)(_kept(mask.first), _kept(mask.second))
-    return Not(_kept(mask.mask)) if isinstance(mask, Not) else mask
