@@ -287,6 +287,9 @@ def test_files_that_are_no_captures(tmp_path: Path) -> None:
     tensors.write(target, {"x": np.zeros(3)}, {"format": "pt"})
     with pytest.raises(FileError, match="but not a limelight capture"):
         Capture.open(target)
+    target.write_bytes(header({"x": {"dtype": "BF16", "shape": [8], "data_offsets": [0, 16]}}))
+    with pytest.raises(FileError, match="but not a limelight capture"):
+        Capture.open(target)
 
 
 def saved(folder: Path) -> bytes:

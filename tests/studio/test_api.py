@@ -36,6 +36,9 @@ def test_the_captures_are_listed_and_others_left_out(studio: Running) -> None:
     listed = {entry["id"]: entry for entry in studio.get("/api/captures")}
     assert {"sample", "long", "deeper:vision"} <= set(listed)
     assert not {"broken", "notes", "run"} & set(listed)
+    assert studio.get("/api/damaged") == [
+        {"id": "broken.safetensors", "why": "not a safetensors file"}
+    ]
     assert (listed["sample"]["layers"], listed["sample"]["heads"], listed["sample"]["tokens"]) == (
         3,
         4,

@@ -16,7 +16,7 @@ from limelight.studio.answers import NotFound
 from limelight.studio.folders import Folders, check
 from limelight.studio.limits import Limits
 from limelight.studio.measure import measure
-from limelight.studio.shelf import Shelf
+from limelight.studio.shelf import Damaged, Shelf
 from limelight.studio.work import Cancel, Gone
 from tests.studio import samples
 from tests.studio.conftest import Running, start, stop
@@ -186,6 +186,30 @@ def test_a_capture_that_changes_is_read_anew(
     shutil.rmtree(root)
     assert running.ask("/api/captures/x").status == 404
     assert running.ask("/healthz").status == 200
+
+
+def test_damaged_files_are_named_and_foreign_ones_left_out(tmp_path: Path) -> None:
+    samples.text_capture(5).save(tmp_path / "good.safetensors")
+    whole = (tmp_path / "good.safetensors").read_bytes()
+    (tmp_path / "cut.safetensors").write_bytes(whole[:-7])
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "deeper" / "empty.safetensors").write_bytes(b"")
+    weights = b'{"w":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}}'
+    model = len(weights).to_bytes(8, "little") + weights + b"\0\0"
+    (tmp_path / "model.safetensors").write_bytes(model)
+    (tmp_path / "large.safetensors").write_bytes(model)
+    os.truncate(tmp_path / "large.safetensors", 2**40)  # a hole: it takes no room
+    found = Shelf(Folders.of((tmp_path,)), Limits()).facts(lambda book: book.id)
+    assert "good" in found
+    assert not {"model", "large"} & set(found)
+    damaged = {one.id: one.why for one in found if isinstance(one, Damaged)}
+    assert set(damaged) == {"cut.safetensors", "deeper:empty.safetensors"}
+    assert damaged["deeper:empty.safetensors"] == "not a safetensors file"
+    assert damaged["cut.safetensors"].startswith("the file is damaged: it was cut short")
+    small = Shelf(Folders.of((tmp_path,)), Limits(file_bytes=len(whole) - 1))
+    large = next(one for one in small.facts(lambda book: book.id)
+                 if isinstance(one, Damaged) and one.id == "good.safetensors")  # fmt: skip
+    assert "the studio opens up to" in large.why
 
 
 def test_a_capture_cut_short_while_it_is_open_ends_nothing(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from limelight.capture.site import Labels, Rows, Site
 from limelight.errors import ArgumentError, FileError, LimelightError
 from limelight.masks import Mask
 
-FORMAT, VERSION = "limelight-capture", 1
+FORMAT, VERSION, MARK = "limelight-capture", 1, "limelight"
 ARRAYS = ("query", "key", "value", "sinks", "bias")
 ROWS = ("logsumexp", "max_logit", "entropy")
 MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError,
@@ -67,15 +67,13 @@ def save(capture: Capture, path: str | os.PathLike[str], dtype: str | None = Non
     except MALFORMED:
         raise ArgumentError("the capture cannot be saved: a number or text about it is of another "
                             "type than Site, Grid and Capture take") from None  # fmt: skip
-    tensors.write(path, parts, {"limelight": text})
+    tensors.write(path, parts, {MARK: text})
 
 
 def load(path: str | os.PathLike[str], *, verify: bool = True, mapped: bool = True) -> Capture:
-    parts, texts = tensors.read(path, verify=verify, mapped=mapped)
-    if "limelight" not in texts:
-        raise FileError(f"{path}: a safetensors file, but not a limelight capture")
+    parts, texts = tensors.read(path, mark=MARK, verify=verify, mapped=mapped)
     try:
-        meaning = json.loads(texts["limelight"])
+        meaning = json.loads(texts[MARK])
         return _capture(meaning, parts)
     except FileError as error:
         raise FileError(f"{path}: {error}") from None

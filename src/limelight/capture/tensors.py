@@ -76,10 +76,18 @@ def write(
     write_whole(target, fill)
 
 
+class Foreign(FileError):
+    """A sound file of somebody else's."""
+
+
 def read(
-    path: str | os.PathLike[str], *, verify: bool = True, mapped: bool = True
+    path: str | os.PathLike[str],
+    *,
+    mark: str | None = None,
+    verify: bool = True,
+    mapped: bool = True,
 ) -> tuple[dict[str, Array], dict[str, str]]:
-    """The tensors and the texts.
+    """The tensors and the texts; a file without the text `mark` is Foreign.
 
     Mapped tensors are copy-on-write views of the file: opened at once, but if somebody cuts the
     file short the system ends whatever process looks at what is gone. Otherwise they are read.
@@ -95,6 +103,8 @@ def read(
     texts = header.pop("__metadata__", {})
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
         raise _damaged(target, "its texts are not texts")
+    if mark is not None and mark not in texts:
+        raise Foreign(f"{target}: a safetensors file, but not a {mark} capture")
     _check_table(header, size - start, target)
     if data is None:
         data = np.memmap(target, np.uint8, mode="c", offset=start)

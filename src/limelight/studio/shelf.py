@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from limelight.capture import Capture, Site
+from limelight.capture.tensors import Foreign
 from limelight.errors import LimelightError
 from limelight.pyramid import Pyramid
 from limelight.studio.answers import NotFound
@@ -69,6 +72,14 @@ class Book:
         return self._pyramids.get(key, lambda: Pyramid(one, 0, pool=pool, budget=self._tile_bytes))
 
 
+@dataclass(frozen=True)
+class Damaged:
+    """A file that should hold a capture, and why it cannot be opened."""
+
+    id: str
+    why: str
+
+
 class Shelf:
     """Shipped captures first, then those in the folders, then those made since the start."""
 
@@ -81,8 +92,8 @@ class Shelf:
         self._pyramids: Cache[Pyramid] = Cache(limits.pyramids)
         self._lock = threading.Lock()
 
-    def facts(self, read: Callable[[Book], Facts]) -> list[Facts]:
-        """`read` of every capture; a safetensors file that holds none is left out.
+    def facts(self, read: Callable[[Book], Facts]) -> list[Facts | Damaged]:
+        """`read` of every capture; somebody else's safetensors files are left out.
 
         Each file is read once and then only when it changes; nothing is kept open for it.
         """
@@ -90,11 +101,7 @@ class Shelf:
         for listed, origin in self._listed().values():
             key = _version(listed)
             if key not in self._facts:
-                try:
-                    capture = Capture.open(check(listed, self._limits.file_bytes), verify=False)
-                    self._facts[key] = read(self._book(listed.id, origin, capture))
-                except LimelightError:
-                    self._facts[key] = None
+                self._facts[key] = self._look(listed, origin, read)
             if self._facts[key] is not None:
                 found.append(self._facts[key])
         return [*found, *(read(book) for book in self._made.values())]
@@ -118,6 +125,19 @@ class Shelf:
             while len(self._made) > self._limits.made_captures:
                 self._made.pop(next(iter(self._made)))
             return book
+
+    def _look(
+        self, listed: Listed, origin: Origin, read: Callable[[Book], Facts]
+    ) -> Facts | Damaged | None:
+        try:
+            capture = Capture.open(check(listed, sys.maxsize), verify=False)
+            check(listed, self._limits.file_bytes)  # now: how large a foreign file is matters not
+        except (Foreign, NotFound):
+            return None
+        except LimelightError as error:
+            where = f"{listed.path.resolve()}: "
+            return Damaged(listed.id, str(error).removeprefix(where))
+        return read(self._book(listed.id, origin, capture))
 
     def _listed(self) -> dict[str, tuple[Listed, Origin]]:
         found: dict[str, tuple[Listed, Origin]] = {}

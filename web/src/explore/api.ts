@@ -71,6 +71,14 @@ export const getAbout = (signal?: AbortSignal): Promise<About> => get("/api/abou
 
 export const getCaptures = (signal?: AbortSignal): Promise<CaptureSummary[]> => get("/api/captures", signal);
 
+/** A file in a folder that should hold a capture and cannot be opened. */
+export interface Damaged {
+  readonly id: string;
+  readonly why: string;
+}
+
+export const getDamaged = (signal?: AbortSignal): Promise<Damaged[]> => get("/api/damaged", signal);
+
 export const getCapture = (id: string, signal?: AbortSignal): Promise<CaptureInfo> =>
   get(`/api/captures/${part(id)}`, signal);
 

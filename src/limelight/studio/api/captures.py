@@ -14,7 +14,7 @@ from limelight.studio.answers import NotFound
 from limelight.studio.api.asked import Index, OfCapture, OfEntry, OfSite
 from limelight.studio.endpoint import Binary, Endpoint, MediaTypes, Nothing
 from limelight.studio.measure import measure
-from limelight.studio.shelf import Book, Origin
+from limelight.studio.shelf import Book, Damaged, Origin
 from limelight.studio.work import Cancel
 
 if TYPE_CHECKING:
@@ -83,7 +83,11 @@ class OfSiteEntry(OfSite, frozen=True):
 
 
 def captures(studio: Studio, _: Nothing, __: Cancel) -> list[CaptureSummary]:
-    return studio.shelf.facts(summary)
+    return [found for found in studio.shelf.facts(summary) if not isinstance(found, Damaged)]
+
+
+def damaged(studio: Studio, _: Nothing, __: Cancel) -> list[Damaged]:
+    return [found for found in studio.shelf.facts(summary) if isinstance(found, Damaged)]
 
 
 def capture(studio: Studio, asked: OfCapture, _: Cancel) -> CaptureInfo:
@@ -141,6 +145,8 @@ def _health(book: Book, index: int, batch: int, cancel: Cancel) -> SiteHealth:
 
 ENDPOINTS = (
     Endpoint("/api/captures", captures, Nothing, list[CaptureSummary], "The captures there are."),
+    Endpoint("/api/damaged", damaged, Nothing, list[Damaged],
+             "Files in the folders that should hold a capture and cannot be opened."),
     Endpoint("/api/captures/{id}", capture, OfCapture, CaptureInfo, "What is in one capture."),
     Endpoint("/api/captures/{id}/health", health, OfEntry, HealthTable,
              "Health figures of every head of one batch entry, layers down.", lane="heavy"),
