@@ -61,6 +61,20 @@ def test_the_shelf_lists_the_captures_and_opens_one(open_tab: Open) -> None:
     assert page.url.endswith("#/explore/sample")
 
 
+def test_files_that_cannot_be_opened_are_named(open_tab: Open) -> None:
+    page = open_tab("#/explore")
+    card = page.get_by_role("main").get_by_role("listitem").filter(has_text="broken.safetensors")
+    card.get_by_text("not a safetensors file").wait_for()
+    assert card.get_by_role("link").count() == 0
+
+
+@pytest.mark.parametrize("query", ["head=99.1", "head=0.4", "head=x.1", "with=1.99", "cell=99.1", "batch=7"])
+def test_what_the_capture_does_not_have_leaves_the_address(open_tab: Open, query: str) -> None:
+    page = open_tab(f"#/explore/sample?{query}")
+    page.get_by_role("heading", name="Layer 0, head 0").wait_for()
+    page.wait_for_url("**#/explore/sample")
+
+
 def test_the_grid_is_the_health_of_the_library(open_tab: Open, sample: Capture) -> None:
     page = open_tab("#/explore/sample")
     grid = page.get_by_role("grid")

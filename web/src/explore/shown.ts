@@ -1,6 +1,7 @@
 /** What a reader shows, and its form in an address: a link restores exactly this. */
 import type { Figure } from "$lib/api";
 import type { Range } from "$lib/source";
+import type { CaptureInfo } from "./api";
 import { figureOf, type HeadAt, type Pool } from "./provider";
 
 export type Order = "layers" | "worst";
@@ -55,6 +56,21 @@ export function read(query: Query): Shown {
     cell: cell && { row: cell[0], column: cell[1] },
     window: rows && columns && rows[0] < rows[1] && columns[0] < columns[1] ? { rows, columns } : null,
     gain: gain >= 1 && gain <= MOST_GAIN ? gain : null,
+  };
+}
+
+/** What of it a capture has: a head, a cell or an entry that is not there was not asked for. */
+export function fitted(shown: Shown, { sites }: Pick<CaptureInfo, "sites">): Shown {
+  const { batch, cell } = shown;
+  const there = (at: HeadAt | null): HeadAt | null => (at && at.head < (sites[at.site]?.heads ?? 0) ? at : null);
+  const at = there(shown.at);
+  const around = sites.filter(({ index }) => !at || index === at.site);
+  return {
+    ...shown,
+    at,
+    versus: there(shown.versus),
+    batch: sites.some((site) => batch < site.batch) ? batch : FIRST.batch,
+    cell: cell && around.some(({ queries, keys }) => cell.row < queries && cell.column < keys) ? cell : null,
   };
 }
 
