@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -228,6 +229,26 @@ def test_an_additive_mask_of_ones_own() -> None:
     assert captured[0].bias[0, 0, 5, 3] == 0.5
 
 
+def test_an_additive_mask_that_is_learned_gets_its_gradient() -> None:
+    model, given = systems.build("llama", torch.float32), systems.inputs("llama")
+    own = torch.zeros((2, 1, 13, 13))
+    own[..., ~torch.from_numpy(np.tri(13, dtype=bool))] = torch.finfo(torch.float32).min
+
+    def gradient() -> torch.Tensor:
+        learned = own.clone().requires_grad_()
+        model(**given, attention_mask=learned).logits.square().sum().backward()
+        return learned.grad
+
+    model.set_attn_implementation("limelight")
+    expected = gradient()
+    with hf.capture(model) as captured:
+        found = gradient()
+    assert expected.any()
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert captured[0].mask.expression == "Causal()"
+    assert captured[0].bias is None
+
+
 def test_a_mask_of_whole_numbers_is_added() -> None:
     model, given = systems.build("llama", torch.float32), systems.inputs("llama")
     own = torch.zeros((2, 1, 13, 13), dtype=torch.int64)
@@ -304,6 +325,18 @@ def test_one_capture_of_a_model_at_a_time() -> None:
             pass
         model(**given)
     assert len(cap) == 2  # the first goes on
+
+
+def test_a_copy_of_a_captured_model_is_not_captured() -> None:
+    model, given = systems.build("llama"), systems.inputs("llama")
+    with hf.capture(model) as found:
+        expected = model(**given).logits
+        twin = copy.deepcopy(model)
+        twin(input_ids=given["input_ids"][:, :5])
+        with hf.capture(twin) as other:
+            torch.testing.assert_close(twin(**given).logits, expected)
+    assert [site.queries for site in found] == [site.queries for site in other] == [13, 13]
+    assert model.config._attn_implementation == "sdpa"
 
 
 def test_asking_for_weights_says_where_they_are() -> None:

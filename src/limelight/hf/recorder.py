@@ -60,6 +60,12 @@ class Recorder:
                 end = module.register_forward_hook(self._end, always_call=True)
                 self._hooks += [begin, end]
 
+    def __deepcopy__(self, _: Any) -> Recorder:
+        """What a copy of the model gets: one that knows none of its modules, and keeps nothing."""
+        stranger = object.__new__(Recorder)
+        stranger.names = {}
+        return stranger
+
     def detach(self) -> None:
         for module in self.names:
             module.__dict__.pop(RECORDER, None)
@@ -70,7 +76,9 @@ class Recorder:
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def attention(self, module: nn.Module, asked: Asked) -> Tensor:
         """Attention as the model asked for, with its health; kept if it is one of the wanted."""
-        name = self.names.get(module, type(module).__name__)
+        name = self.names.get(module)
+        if name is None:
+            return functional.attention(*asked[:3], **asked.rule, site=site_name(module))
         turn = self._calls[name]
         self._calls[name] += 1
         layer = self._layer(module, name)
@@ -105,6 +113,8 @@ class Recorder:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if module not in self.names:
+            return
         if self._depth == 0:
             self._calls.clear()
             self._measured.clear()
@@ -113,8 +123,9 @@ class Recorder:
         self.inputs.add(self.names[module], module, args, kwargs)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _end(self, *_: Any) -> None:
-        self._depth = max(0, self._depth - 1)
+    def _end(self, module: nn.Module, *_: Any) -> None:
+        if module in self.names:
+            self._depth = max(0, self._depth - 1)
 
     def _rows(self, mask: Any, nq: int, nk: int) -> tuple[Any, Any]:
         """The mask in rows, or itself where they are too scattered.
@@ -237,7 +248,8 @@ def _with_hidden(asked: Asked) -> Asked:
     if asked.rule["mask"] is not None:
         shown = as_mask(asked.rule["mask"]) & Explicit(shown)
     rest = torch.where(hidden, 0.0, bias)
-    return asked._replace(rule={**asked.rule, "mask": shown, "bias": rest if rest.any() else None})
+    left = rest if rest.requires_grad or rest.any() else None
+    return asked._replace(rule={**asked.rule, "mask": shown, "bias": left})
 
 
 def _without_tail(asked: Asked) -> Asked:

@@ -90,7 +90,7 @@ def _check(model: Any) -> None:
             f"Transformers' attention interface, so limelight cannot see it. Models that have "
             f'attn_implementation="sdpa" in Transformers 5 mostly do'
         )
-    if any(RECORDER in module.__dict__ for module in model.modules()):
+    if any(m in m.__dict__[RECORDER].names for m in model.modules() if RECORDER in m.__dict__):
         raise ArgumentError(
             f"this {type(model).__name__} is being captured already: close that capture before you "
             f"open another one of the same model"
