@@ -54,6 +54,24 @@ def level(part: Any, number: int) -> None:
     assert part.locator("form label").count() == len(first.keys)
 
 
+WHOLE = """select => [...select.options].map((option) => {
+  const alone = select.cloneNode();
+  alone.append(option.cloneNode(true));
+  alone.style.cssText = "display: inline-block; width: auto";
+  select.after(alone);
+  const width = alone.getBoundingClientRect().width;
+  alone.remove();
+  return width <= select.getBoundingClientRect().width;
+})"""
+
+
+@pytest.mark.parametrize("width", [360, 900, 1440])
+def test_what_a_level_is_made_of_is_read_whole(open_tab: Any, width: int) -> None:
+    part = open_tab("#/learn/apply", width=width).locator("#apply")
+    part.locator(".board:not(.waiting)").wait_for()
+    assert part.get_by_role("combobox", name="Level").evaluate(WHOLE) == [True] * 6
+
+
 @pytest.mark.parametrize("number", range(6))
 def test_an_exercise_of_every_level_is_solved_step_by_step(apply: Any, number: int) -> None:
     level(apply, number)

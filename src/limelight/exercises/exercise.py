@@ -41,12 +41,12 @@ class Level:
 
 
 LEVELS: dict[int, Level] = {
-    0: Level("the worked example of the documentation", 3, 2, 2),
+    0: Level("the worked example", 3, 2, 2),
     1: Level("two keys, d_k = 2", 2, 2, 2),
     2: Level("three keys, d_k = 2", 3, 2, 2),
     3: Level("three keys, d_k = 4", 3, 4, 2),
-    4: Level("one row of a causal attention: later keys are hidden", 4, 2, 2, causal=True),
-    5: Level("a causal row of five keys, d_k = 3, values of three numbers", 5, 3, 3, causal=True),
+    4: Level("four keys, causal, d_k = 2", 4, 2, 2, causal=True),
+    5: Level("five keys, causal, d_k = 3", 5, 3, 3, causal=True),
 }
 
 
