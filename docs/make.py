@@ -5,7 +5,7 @@ python docs/make.py experiment cli      some
 python docs/make.py --list              which there are
 
 What a part needs beyond limelight: systems, PyTorch, for the samples of the models trained here;
-screenshots, a browser.
+scaling, Matplotlib; screenshots, a browser.
 """
 
 from __future__ import annotations
@@ -32,11 +32,27 @@ def cli() -> list[Path]:
     return [page]
 
 
+def scaling() -> list[Path]:
+    from limelight.torch.parallel.scaling import draw
+
+    before = _contents()
+    draw(DOCS / "scaling.png")
+    return _changed(before)
+
+
 def script(name: str) -> list[Path]:
-    """A page's own script beside it, where there is one."""
-    if (DOCS / name).exists():
-        runpy.run_path(str(DOCS / name), run_name="__main__")
-    return []
+    """A page's own script beside it."""
+    before = _contents()
+    runpy.run_path(str(DOCS / name), run_name="__main__")
+    return _changed(before)
+
+
+def _contents() -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in DOCS.rglob("*") if path.is_file()}
+
+
+def _changed(before: dict[Path, bytes]) -> list[Path]:
+    return sorted(path for path, held in _contents().items() if before.get(path) != held)
 
 
 PARTS: dict[str, Callable[[], list[Path]]] = {
@@ -45,6 +61,7 @@ PARTS: dict[str, Callable[[], list[Path]]] = {
     "benches": benches.make,
     "systems": systems.make,
     "experiment": experiment.make,
+    "scaling": scaling,
     "seeing": lambda: script("seeing.py"),
     "screenshots": lambda: script("screenshots.py"),
 }

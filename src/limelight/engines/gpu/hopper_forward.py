@@ -8,9 +8,9 @@ Map of the kernel
     _plan            which key blocks a tile needs: partial ones first, then full ones
     _finish          normalise, add the sink, store
 
-A tile is 64 rows for each consumer, and each consumer is its own partition of one warpgroup (Triton
-issue 11047). P's registers are written only when its P·V has ended (issue 9433). Two orders of a
-consumer's work are kept, see `_step`:
+A tile is 64 rows for each consumer, and each consumer is its own partition of one warpgroup
+(triton-lang/triton#11047). P's registers are written only when its P·V has ended
+(triton-lang/triton#9433). Two orders of a consumer's work are kept, see `_step`:
     in turn   P(i-1)·V(i-1), Q·K(i), wait for both, softmax of i. While one warpgroup computes its
               softmax the others have the tensor cores.
     OVERLAP   Q·K(i), P(i-1)·V(i-1), wait for the first, maximum of i beside the second. Warpgroups

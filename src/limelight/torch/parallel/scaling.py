@@ -110,9 +110,9 @@ class Machine:
         return self.near_link if self.near_link and ranks <= self.near else self.link
 
 
-# One H200 as measured with cuDNN at n = 16k, d = 128, causal; NVLink 4 and one 400 Gb/s port a GPU
-# as specified by their makers, at 80 %.
-H200 = Machine(forward=561e12, backward=527e12, link=0.8 * 50e9, near=8, near_link=0.8 * 450e9)
+# One H200 as bench/results/h200.md has it for 16,384 positions, size 128, causal, output alone;
+# NVLink 4 and one 400 Gb/s port a GPU as specified by their makers, at 80 %.
+H200 = Machine(forward=738e12, backward=551e12, link=0.8 * 50e9, near=8, near_link=0.8 * 450e9)
 
 
 @dataclass(frozen=True)
