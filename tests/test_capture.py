@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ B, HQ, HK, NQ, NK, D, DV = 2, 6, 3, 7, 11, 5, 3
 DRAW = np.random.default_rng(5)
 TOKENS = tuple(tuple(f"t{b}.{i}" for i in range(NK)) for b in range(B))
 CELLS = DRAW.random((B, 1, NQ, NK)) < 0.5
+HEADS = DRAW.random((B, HQ, NQ, NK)) < 0.5
 SPANS = np.array([[[[[0, 2], [4, 9]]] * NQ]], np.int32)
 MASKS: dict[str, Mask] = {
     "causal": ll.Causal(),
@@ -39,6 +41,7 @@ MASKS: dict[str, Mask] = {
     "cells": Explicit(CELLS),
     "intervals": Intervals(SPANS, NK),
     "entry": Entry(Explicit(CELLS), 1, 0),
+    "entry of all heads": Entry(Explicit(HEADS), 1),
 }
 
 
@@ -89,6 +92,53 @@ def test_a_site_shows_what_the_definition_says(name: str | None) -> None:
             cell = fresh.cell(-3, 2, **at)
             assert cell.weight == pytest.approx(truth[-3, 2], abs=1e-6)
             assert (cell.query_token, cell.key_token) == ("4", TOKENS[batch][2])
+
+
+@pytest.mark.parametrize("name", [None, *MASKS])
+@pytest.mark.parametrize("shape", [(1, HQ, NQ, NK), (B, 1, 1, NK), (NQ, NK)])
+def test_one_entry_of_a_batch(name: str | None, shape: tuple[int, ...]) -> None:
+    mask = None if name is None else MASKS[name]
+    bias = np.random.default_rng(9).normal(size=shape).astype(np.float32)
+    whole = site(mask, **{**FULL, "bias": bias})
+    truth = ll.trace(whole.query, whole.key, whole.value, mask=mask, **{**FULL, "bias": bias})
+    for batch in (1, -2):
+        entry = whole.entry(batch)
+        assert (entry.batch, entry.heads, entry.tokens) == (1, HQ, (TOKENS[batch],))
+        assert entry.rows is None
+        for head in range(HQ):
+            np.testing.assert_allclose(
+                entry.weights(head=head), truth.weights[batch, head], atol=1e-6
+            )
+            np.testing.assert_array_equal(
+                entry.weights(head=head), whole.weights(head=head, batch=batch)
+            )
+        if entry.mask is not None:
+            assert mask is not None
+            cells = np.broadcast_to(mask.dense(NQ, NK), (B, HQ, NQ, NK))[batch]
+            np.testing.assert_array_equal(
+                np.broadcast_to(entry.mask.dense(NQ, NK), cells.shape), cells
+            )
+        entropy = whole.health().entropy[batch]
+        assert whole.measured
+        np.testing.assert_array_equal(whole.entry(batch).health().entropy[0], entropy)
+        vars(whole).pop("statistics")
+    with pytest.raises(ValueError, match="there is no batch entry 2 at"):
+        whole.entry(2)
+
+
+def test_an_entry_of_a_long_batch_holds_no_matrix() -> None:
+    n = 6_000
+    arrays = np.zeros((2, 2, 2, n, 3), np.float32)
+    long = Site("long", 0, *arrays, mask=ll.Causal() & ll.Lengths([n, n - 5]))
+    tracemalloc.start()
+    try:
+        allowed = long.entry(1).call.allowed
+        assert tracemalloc.get_traced_memory()[1] < 1_000 * n
+    finally:
+        tracemalloc.stop()
+    assert allowed.dense is None
+    assert allowed.spans is not None
+    assert allowed.spans.nbytes <= 64 * n
 
 
 def test_indices_that_do_not_exist() -> None:
@@ -182,7 +232,7 @@ def test_numbers_that_the_smaller_type_lacks_are_not_lost(tmp_path: Path) -> Non
         capture(site(**wide)).save(tmp_path / "a", dtype="float32")
     assert not (tmp_path / "a").exists()
     capture(site(bias=hidden)).save(tmp_path / "a", dtype="float16")
-    assert Capture.open(tmp_path / "a").sites[0].bias[0, 0] == -np.inf
+    assert Capture.open(tmp_path / "a").sites[0].bias[0, 0, 0, 0] == -np.inf
 
 
 def test_the_safetensors_library_reads_it(tmp_path: Path) -> None:

@@ -41,6 +41,16 @@ def expand(array: Any, shape: tuple[int, ...]) -> Any:
     return array.expand(shape) if is_torch(array) else np.broadcast_to(array, shape)
 
 
+def pick(part: Any, batch: int, head: int | None = None) -> Any:
+    """One entry, and one head where one is named, of what broadcasts as [B|1, H|1, …]: a view."""
+    if part is None:
+        return None
+    for axis, at in enumerate((batch, head)):
+        if at is not None and part.shape[axis] > 1:
+            part = part[(slice(None),) * axis + (slice(at, at + 1),)]
+    return part
+
+
 def as_numpy(array: Any) -> Any:
     """A torch tensor as NumPy (bfloat16 widened, since NumPy has none); anything else as it is."""
     if not is_torch(array):

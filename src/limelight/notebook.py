@@ -125,7 +125,7 @@ def as_capture(what: Showable, head: int | None = None, batch: int = 0) -> Captu
                             f"Capture")  # fmt: skip
     if not 0 <= batch < what.batch:
         raise ArgumentError(f"batch={batch}: {what.name} has {what.batch} entries")
-    site = _entry(what, batch) if head is None else what.one(head, batch)
+    site = what.entry(batch) if head is None else what.one(head, batch)
     source: dict[str, Any] = {"title": site.name}
     if head is not None:
         source = {"title": f"{site.name}, head {head}", "head": head}
@@ -215,23 +215,4 @@ def _site(trace: Trace) -> Site:
         mask=None if allowed is None else as_mask(allowed),
         tokens=(tuple(names[1]),) * call.batch if names[1] else (),
         query_tokens=(tuple(names[0]),) * call.batch if names[0] else (),
-    )  # fmt: skip
-
-
-def _entry(site: Site, batch: int) -> Site:
-    """All heads of one batch entry."""
-    if site.batch == 1:
-        return site
-    from dataclasses import replace
-
-    entry = slice(batch, batch + 1)
-
-    def part(array: Any) -> Any:
-        return array if array is None or array.shape[0] == 1 else array[entry]
-
-    allowed = site.call.allowed.tile(np.arange(site.queries), np.arange(site.keys))
-    return replace(
-        site, query=site.query[entry], key=site.key[entry], value=part(site.value),
-        bias=part(site.bias), mask=None if allowed is None else as_mask(part(allowed)), rows=None,
-        tokens=site.tokens[entry], query_tokens=site.query_tokens[entry],
     )  # fmt: skip

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from limelight import spans as sp
 from limelight.allowed import CHUNK, MOST_SLOTS, Allowed
+from limelight.arrays import pick
 from limelight.errors import ShapeError
 from limelight.masks import Causal, Explicit, Lengths, Mask, Prefix, Window
 
@@ -55,28 +56,30 @@ class Intervals(Mask):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Entry(Mask):
-    """What a mask of a batch says about one entry and one head."""
+    """What a mask of a batch says about one entry, and about one head where one is named."""
 
     mask: Mask
     batch: int
-    head: int
+    head: int | None = None
 
     def dense(self, nq: int, nk: int) -> NDArray[np.bool_]:
         cells = np.asarray(self.mask.dense(nq, nk))
         cells = cells.reshape((1,) * (4 - cells.ndim) + cells.shape)
-        return np.asarray(_pick(cells, self.batch, self.head)[0, 0])
+        cells = pick(cells, self.batch, self.head)[0]
+        return np.asarray(cells[0] if cells.shape[0] == 1 else cells)
 
     def allowed(self, nq: int, nk: int) -> Allowed:
         allowed = self.mask.allowed(nq, nk)
         return replace(
             allowed,
-            spans=_pick(allowed.spans, self.batch, self.head),
-            dense=_pick(allowed.dense, self.batch, self.head),
+            spans=pick(allowed.spans, self.batch, self.head),
+            dense=pick(allowed.dense, self.batch, self.head),
         )
 
     @property
     def expression(self) -> str:
-        return f"batch {self.batch}, head {self.head} of {self.mask.expression}"
+        head = "" if self.head is None else f", head {self.head}"
+        return f"batch {self.batch}{head} of {self.mask.expression}"
 
     def _size(self) -> tuple[int, int]:
         return self.mask._size()
@@ -192,11 +195,3 @@ def _equal(a: sp.Spans, b: sp.Spans) -> bool:
         return bool((both[0] == both[1]).all())
     except ValueError:
         return False
-
-
-def _pick(part: Any, batch: int, head: int) -> Any:
-    """[B|1, H|1, …] to that entry's [1, 1, …]."""
-    if part is None:
-        return None
-    b, h = (0 if part.shape[axis] == 1 else at for axis, at in ((0, batch), (1, head)))
-    return part[b : b + 1, h : h + 1]

@@ -122,9 +122,10 @@ def _decode(tree: dict[str, Any], tensors: Tensors, depth: int) -> Mask:
         case "not":
             return Not(decode(tree["mask"], tensors, depth + 1))
         case "entry":
-            if not all(type(tree[part]) is int and tree[part] >= 0 for part in ("batch", "head")):
+            batch, head = tree["batch"], tree["head"]
+            if not all(type(n) is int and n >= 0 for n in (batch, 0 if head is None else head)):
                 raise ValueError
-            return Entry(decode(tree["mask"], tensors, depth + 1), tree["batch"], tree["head"])
+            return Entry(decode(tree["mask"], tensors, depth + 1), batch, head)
     raise FileError(
         f"a mask in it is of the unknown kind {tree['is']!r}: a newer limelight may know it"
     )

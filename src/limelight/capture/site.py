@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import as_numpy, is_integer
+from limelight.arrays import as_numpy, is_integer, pick
 from limelight.call import Call, as_float, prepare
 from limelight.capture.intervals import Entry
 from limelight.cell import Cell, cell, index
@@ -82,6 +82,9 @@ class Site:
         for name in ("query", "key", "value", "bias", "sinks"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, as_float(getattr(self, name), name))
+        if self.bias is not None and self.bias.ndim < 4:
+            axes = (1,) * (4 - self.bias.ndim)
+            object.__setattr__(self, "bias", self.bias.reshape(axes + self.bias.shape))
         for name in ("query", "key", "value"):
             array = getattr(self, name)
             if array is not None and array.ndim != 4:
@@ -151,6 +154,11 @@ class Site:
         state = choose(self.call).module.forward(self.call, health=True)
         return Rows(state.logsumexp, state.max_logit, state.entropy)
 
+    @property
+    def measured(self) -> bool:
+        """Whether `statistics` are at hand, and no pass is needed."""
+        return self.rows is not None or "statistics" in vars(self)
+
     def health(self) -> Health:
         """What every row of every head says: fields [B, Hq, Nq]."""
         seen = self.statistics
@@ -158,11 +166,18 @@ class Site:
 
     def one(self, head: int = 0, batch: int = 0) -> Site:
         """One head of one batch entry as a site of its own, without copying."""
-        head = self._index("head", head, self.heads)
+        return self._part(batch, self._index("head", head, self.heads))
+
+    def entry(self, batch: int = 0) -> Site:
+        """All heads of one batch entry as a site of its own, without copying."""
+        return self._part(batch)
+
+    def _part(self, batch: int, head: int | None = None) -> Site:
         batch = self._index("batch entry", batch, self.batch)
-        own, shared = slice(head, head + 1), slice(head // self._group, head // self._group + 1)
-        entry = slice(batch, batch + 1)
-        rows = self.statistics if "statistics" in vars(self) else self.rows
+        entry, own, shared = slice(batch, batch + 1), slice(None), slice(None)
+        if head is not None:
+            own, shared = (slice(at, at + 1) for at in (head, head // self._group))
+        rows = self.statistics if self.measured else None
         return replace(
             self,
             query=self.query[entry, own],
@@ -170,7 +185,7 @@ class Site:
             value=None if self.value is None else self.value[entry, shared],
             sinks=None if self.sinks is None else self.sinks[own],
             mask=None if self.mask is None else _entry(self.mask, batch, head, self),
-            bias=None if self.bias is None else _of_entry(self.bias, batch, head),
+            bias=pick(self.bias, batch, head),
             tokens=self.tokens[entry],
             query_tokens=self.query_tokens[entry],
             rows=None if rows is None else Rows(*(x[entry, own] for x in vars(rows).values())),
@@ -195,8 +210,7 @@ class Site:
         batch = self._index("batch entry", batch, self.batch)
         row = self._index("row", row, self.queries)
         column = self._index("column", column, self.keys)
-        at_hand = "statistics" in vars(self) or self.rows is not None
-        known = self.statistics if at_hand and self.keys > SHORT else None
+        known = self.statistics if self.measured and self.keys > SHORT else None
         at = (batch, head, row)
         return cell(
             self._valued, row, column, head=head, batch=batch,
@@ -303,14 +317,9 @@ def as_labels(entries: Any, name: str) -> Labels:
         raise ShapeError(f"{name} are not lists of texts, one for each batch entry") from None
 
 
-def _entry(mask: Mask, batch: int, head: int, site: Site) -> Mask:
+def _entry(mask: Mask, batch: int, head: int | None, site: Site) -> Mask:
     """The mask as one entry sees it; itself where all entries see the same."""
     allowed = mask.allowed(site.queries, site.keys)
     parts = [part for part in (allowed.spans, allowed.dense) if part is not None]
-    same = all(part.shape[0] == 1 and part.shape[1] == 1 for part in parts)
+    same = all(pick(part, batch, head).shape == part.shape for part in parts)
     return mask if same else Entry(mask, batch, head)
-
-
-def _of_entry(bias: Array, batch: int, head: int) -> Array:
-    b, h = (0 if bias.shape[axis] == 1 else at for axis, at in ((0, batch), (1, head)))
-    return bias[b : b + 1, h : h + 1]
