@@ -101,7 +101,8 @@ def make_capture(studio: Studio, asked: ToMake, cancel: Cancel) -> CaptureSummar
             if length > MOST_TOKENS:
                 raise ArgumentError(
                     f"the text has {length:,} tokens, and the studio runs up to {MOST_TOKENS:,}: "
-                    f"make a longer capture in Python or with limelight capture, and open it here"
+                    f"make a longer capture with limelight inspect MODEL --save FILE, and open "
+                    f"it here"
                 )
         made = loaded.capture(asked.text, picture, values=length <= WITH_VALUES, progress=step)
     return summary(studio.shelf.add(_name(title), made))
