@@ -51,15 +51,12 @@ def _unscaled(page: Any) -> None:
 
 
 SHOTS = (
-    Shot("studio-step", "#/learn/step", height=900),
     Shot("studio-lab", "#/learn/lab", act=_unscaled),
     Shot("studio-training", "#/learn/training", height=900),
     Shot("studio-explore", "#/explore/llama?head=11.1&cell=2.1", width=1440, height=1000),
-    Shot("studio-worst", "#/explore/llama-paragraph?order=worst&figure=max_prob"),
     Shot("studio-long", "#/explore/long", height=900, act=_hover_long),
     Shot("studio-image", "#/explore/vit?head=3.3&look=image&cell=0.7"),
     Shot("studio-watch", "#/watch/run", height=760),
-    Shot("studio-narrow", "#/explore/llama?head=11.1&cell=2.1", width=390, height=844),
 )
 
 
