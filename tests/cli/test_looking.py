@@ -56,6 +56,7 @@ def test_a_map_as_numbers(path: Path) -> None:
     (["--layer", 0, "--head", 1, "--as", "patches", "--query", 5], "<svg"),
     ([], "<svg"),
     (["--figure", "entropy", "--as", "grid"], "<svg"),
+    (["--figure", "judged"], "<svg"),
 ])  # fmt: skip
 def test_every_kind_of_picture(args: list[Any], starts: str, path: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.svg"

@@ -197,7 +197,7 @@ def test_heads_are_marked_by_their_verdict() -> None:
     assert {"saturated", "0", "3", "layer", "head"} <= texts
     tips = [mark.tip for mark in drawn.marks if isinstance(mark, Box) and mark.tip]
     assert len(tips) == 12
-    assert tips[3].startswith("layer 0, head 3: largest weight of a row, mean 0.9")
+    assert tips[3].startswith("layer 0, head 3: largest weight (mean) 0.9")
     assert tips[3].endswith(", saturated")
 
 
@@ -275,7 +275,7 @@ WRONG: list[tuple[Any, type[LimelightError], str]] = [
     (lambda: pictures.patches(IMAGE[..., 0], np.ones((2, 2))), ShapeError, r"the image is uint8 \(8, 8\): give uint8"),
     (lambda: pictures.patches(IMAGE, np.ones(4)), ShapeError, "do not say where the patches are"),
     (lambda: pictures.patches(IMAGE, np.ones(4), grid=(3, 3)), ArgumentError, "3 × 3 patches from key -5 on do not fit in 4 keys"),
-    (lambda: pictures.head_grid(capture(), figure="joy"), ArgumentError, "figure='joy': choose max_prob, spread"),
+    (lambda: pictures.head_grid(capture(), figure="joy"), ArgumentError, "there is no figure 'joy': choose rows"),
     (lambda: pictures.head_grid(capture().health(), thumbnails=8), ArgumentError, "thumbnails need the capture itself"),
     (lambda: Picture(1e5, 1e5, ()).png(), ArgumentError, "200,000 × 200,000 dots is too large"),
 ]  # fmt: skip

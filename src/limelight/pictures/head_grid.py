@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from limelight.capture.health import TITLES, check_figure
 from limelight.errors import ArgumentError, ShapeError
 from limelight.numbers import counted
 from limelight.pictures import frame
@@ -14,12 +15,6 @@ from limelight.pictures.colour import Scale, css, ink_on, theme_of
 from limelight.pictures.scene import Box, Label, Mark, Picture, Pixels
 
 PLAIN, THUMB, RIM = 30.0, 58.0, 5.0  # CSS pixels: a cell, one with a map in it, its coloured rim
-TITLES = {
-    "max_prob": "largest weight of a row, mean", "spread": "spread, mean",
-    "entropy": "entropy in nats, mean", "gradient": "p·(1−p), mean",
-    "saturated": "share of saturated rows", "peaked": "share of peaked rows",
-    "effective_keys": "keys used, mean", "max_logit": "largest logit",
-}  # fmt: skip
 BOUNDS = {"max_prob": 1.0, "spread": 1.0, "gradient": 0.25, "saturated": 1.0, "peaked": 1.0}
 
 
@@ -34,20 +29,16 @@ def head_grid(
     """Layers × heads, each cell coloured by one figure of that head's health.
 
     capture      a capture, or its health() tables (then without thumbnails)
-    figure       max_prob, spread, entropy, gradient, saturated, peaked, effective_keys, max_logit
+    figure       one of capture.health().figures
     thumbnails   with a number, each head shows its own map at that many bins a side, and the figure
                  colours its rim
 
     A filled corner marks a saturated head, a hollow one a peaked head.
     """
-    if figure not in TITLES:
-        raise ArgumentError(f"figure={figure!r}: choose {', '.join(TITLES)}")
+    check_figure(figure)
     tables = capture.health() if hasattr(capture, "health") else capture
     maps = _maps(capture, thumbnails) if thumbnails else None
-    rows = [str(layer) for layer in tables.layers]
-    if len(set(rows)) < len(rows):
-        rows = list(tables.sites)
-    return draw(tables[figure], tables.verdict, rows, figure, maps, title, theme)
+    return draw(tables[figure], tables.verdict, tables.names(), figure, maps, title, theme)
 
 
 def draw(
