@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 from limelight.errors import ArgumentError, FileError
-from limelight.studio.runs import Run, is_run
+from limelight.journal import FIGURES, Tail, is_journal
+from limelight.studio.runs import Run
 from tests.studio import samples
 from tests.studio.conftest import Running, run_alone
 
 
 def written(path: Path, steps: int = 40) -> Run:
     samples.write_lines(path, samples.run_lines(steps))
-    run = Run(path, 10**9)
+    run = Run(Tail(path))
     run.read_on()
     return run
 
@@ -55,7 +56,7 @@ def test_it_grows(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     lines = samples.run_lines(20)
     samples.write_lines(path, lines[:9])
-    run = Run(path, 10**9)
+    run = Run(Tail(path))
     run.read_on()
     assert run.records == 8
     text = json.dumps(lines[9])
@@ -80,12 +81,15 @@ def test_strange_lines_cost_themselves_alone(tmp_path: Path) -> None:
     samples.write_lines(path, samples.run_lines(3))
     with path.open("ab") as file:
         file.write(b'\n{"kind": "record"\nnull\n[]\n\xff\xfe\n{"kind": "record", "step": NaN}\n{"kind": "mystery", "x": 1}\n'
-                   b'{"kind": "record", "step": 99, "sites": [{"name": "blocks.0.attention", "heads": 9, "saturated": [1]},'
-                   b'{"name": "new", "heads": 2, "saturated": [0.5, null]}, {"name": "vast", "heads": 999999999}]}\n'
-                   b'{"kind": "end", "step": 100, "reason": "closed"}\n')  # fmt: skip
-    run = Run(path, 10**9)
+                   b'{"kind": "alarm", "event": "raised", "step": 3, "site": "blocks.0.attention", "head": 0}\n'
+                   b'{"kind": "record", "step": 98, "time": 0, "sites": [{"name": "short", "layer": 0, "heads": 9}]}\n')  # fmt: skip
+    figures = {figure: [0.5, None] for figure in FIGURES}
+    new = {"name": "new", "layer": 0, "heads": 2, **figures}
+    samples.write_lines(path, [{"kind": "record", "step": 99, "time": 0.0, "sites": [new]},
+                               {"kind": "end", "step": 100, "reason": "closed"}], "a")  # fmt: skip
+    run = Run(Tail(path))
     run.read_on()
-    assert (run.records, run.heads, run.ended) == (4, 14, "closed")
+    assert (run.records, run.heads, run.events, run.ended) == (4, 14, [], "closed")
     last = run.view("saturated", 100).values[:, -1]
     assert np.isnan(last[:12]).all()
     assert last[12] == 0.5
@@ -96,16 +100,16 @@ def test_limits(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     samples.write_lines(path, samples.run_lines(3))
     with pytest.raises(FileError, match="longer than"):
-        Run(path, 100).read_on()
+        Run(Tail(path, 100)).read_on()
     with pytest.raises(ArgumentError, match="mood"):
         written(path).view("mood", 10)
-    assert not is_run(tmp_path / "nothing.jsonl")
+    assert not is_journal(tmp_path / "nothing.jsonl")
 
 
 def test_an_empty_run(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     samples.write_lines(path, samples.run_lines(0))
-    run = Run(path, 10**9)
+    run = Run(Tail(path))
     run.read_on()
     assert run.view("saturated", 10).steps == []
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from limelight.errors import ArgumentError
-from limelight.torch.monitor.alarms import DEFAULTS, FIGURES, Alarm, Alarms
+from limelight.journal import FIGURES
+from limelight.torch.monitor.alarms import DEFAULTS, Alarm, Alarms
 
 
 def record(step: int, **figures: list[float | None]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import limelight as ll
 from limelight.errors import ArgumentError
+from limelight.journal import EndLine, RecordLine, Tail
 from limelight.torch import Alarm, Monitor, bridge
 from limelight.torch.monitor.monitor import MonitorWarning
 from tests.torch.models import Language, batch
@@ -285,11 +286,9 @@ def test_resuming_appends(tmp_path: Path) -> None:
         file.write('{"kind": "record", "st')  # the run was killed in mid-line
     with Monitor(model, path, every=2, start=3) as monitor:
         train(model, monitor, 3)
-    from limelight.torch.monitor.journal import Run
-
-    run = Run.open(path)
-    assert [record["step"] for record in run.records] == [0, 2, 4]
-    assert run.end is not None
+    read = [line for line, _ in Tail(path).lines()]
+    assert [line.step for line in read if isinstance(line, RecordLine)] == [0, 2, 4]
+    assert read[-1] == EndLine("closed")
 
 
 @pytest.mark.parametrize("opened", [False, True], ids=["a directory", "an open writer"])

@@ -12,9 +12,10 @@ import pytest
 from rich.console import Console
 
 from limelight.cli import watch as command
+from limelight.cli.watch import Watched
 from limelight.errors import ArgumentError, FileError
+from limelight.journal import Journal
 from limelight.torch.monitor.alarms import DEFAULTS
-from limelight.torch.monitor.journal import Journal, Run
 
 HEADER = {"kind": "run", "format": "limelight.monitor", "version": 1, "every": 50, "started": 0.0, "model": "GPT",
           "alarms": [rule.to_dict() for rule in DEFAULTS]}  # fmt: skip
@@ -41,7 +42,7 @@ def write(path: Path, *lines: dict[str, Any]) -> Path:
     return path
 
 
-def shown(run: Run) -> str:
+def shown(run: Watched) -> str:
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(command.view(run))
     console.file.close()
@@ -50,7 +51,7 @@ def shown(run: Run) -> str:
 
 def test_a_file_is_read_as_it_grows(tmp_path: Path) -> None:
     path = write(tmp_path / "run.jsonl", HEADER, record(0))
-    run = Run.open(path)
+    run = Watched.open(path)
     assert [r["step"] for r in run.records] == [0]
     assert not run.update()
     with path.open("a") as file:
@@ -69,7 +70,7 @@ def test_a_file_is_read_as_it_grows(tmp_path: Path) -> None:
 
 def test_what_is_shown(tmp_path: Path) -> None:
     path = write(tmp_path / "run.jsonl", HEADER, record(0), record(50, 99.0, lr=0.001), alarm(50, "raised"))
-    run = Run.open(path)
+    run = Watched.open(path)
     text = shown(run)
     assert "GPT  step 50  loss 2.5  lr 0.001" in text
     assert "⚠ logit: layer 1, head 0: max logit 120 at step 50, when it rang" in text
@@ -80,7 +81,7 @@ def test_what_is_shown(tmp_path: Path) -> None:
     write(path, record(100, 1955.0))
     run.update()
     assert "layer 1, head 0: max logit 1955 (120 when it rang, at step 50)" in shown(run)
-    waiting = shown(Run.open(write(tmp_path / "empty.jsonl", HEADER)))
+    waiting = shown(Watched.open(write(tmp_path / "empty.jsonl", HEADER)))
     assert "waiting for the first record" in waiting
 
 
@@ -123,17 +124,3 @@ def test_it_follows_until_the_run_ends(tmp_path: Path, monkeypatch: pytest.Monke
     screen.file.close()
     assert "step 50" in text
     assert "ended: ValueError: out of data" in text
-
-
-def test_files_that_are_not_a_monitor_s(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="No such file"):
-        Run.open(tmp_path / "nothing.jsonl")
-    (tmp_path / "other").write_text('{"kind": "run"}\n')
-    with pytest.raises(FileError, match="not a monitor's file"):
-        Run.open(tmp_path / "other")
-    (tmp_path / "binary").write_bytes(b"\x00\xff\n\x01")
-    with pytest.raises(FileError, match="not a monitor's file"):
-        Run.open(tmp_path / "binary")
-    write(tmp_path / "new", {**HEADER, "version": 9})
-    with pytest.raises(FileError, match="version 9"):
-        Run.open(tmp_path / "new")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,8 +19,8 @@ from rich.text import Text
 from limelight.cli._edge import JsonOption, console, print_json, table
 from limelight.cli._looking import ForceOption, writable
 from limelight.errors import ArgumentError
+from limelight.journal import AlarmLine, EndLine, Line, RecordLine, RunLine, Tail
 from limelight.numbers import counted
-from limelight.torch.monitor.journal import Run
 
 BARS = "▁▂▃▄▅▆▇█"
 MOST_BARS, LEAST_BARS = 16, 8  # of a site's past
@@ -30,6 +32,55 @@ PANELS = (
     ("spread", min, "spread of the narrowest head"),
     ("saturated", max, "saturated rows of the worst head"),
 )
+
+
+@dataclass
+class Watched:
+    """What a file says so far, line by line as it stands there."""
+
+    tail: Tail
+    header: dict[str, Any] = field(default_factory=dict)
+    records: list[dict[str, Any]] = field(default_factory=list)
+    alarms: list[dict[str, Any]] = field(default_factory=list)
+    active: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
+    end: dict[str, Any] | None = None
+
+    @classmethod
+    def open(cls, path: Path) -> Watched:
+        run = cls(Tail(path))
+        run.update()
+        return run
+
+    @property
+    def path(self) -> Path:
+        return self.tail.path
+
+    def update(self) -> bool:
+        """Read the lines that were added, or all of a file begun anew; True if there were any."""
+        anew = self.tail.begun_anew()
+        if anew:
+            self.__dict__.update(Watched(self.tail).__dict__)
+        lines = list(self.tail.lines())
+        for line, text in lines:
+            self._take(line, json.loads(text))
+        return anew or bool(lines)
+
+    def _take(self, line: Line, said: dict[str, Any]) -> None:
+        match line:
+            case RunLine():
+                self.header, self.end = said, None
+                self.active.clear()
+            case RecordLine():
+                self.records.append(said)
+            case AlarmLine():
+                self.alarms.append(said)
+                at = (line.alarm, line.site, line.head)
+                if line.event == "raised":
+                    self.active[at] = said
+                else:
+                    self.active.pop(at, None)
+            case EndLine():
+                self.end = said
 
 
 def watch(
@@ -46,7 +97,7 @@ def watch(
     force: ForceOption = False,
 ) -> None:
     """Watch a training run's heads: logits, entropy, saturation and alarms."""
-    run = Run.open(path)
+    run = Watched.open(path)
     if plot is not None:
         writable(plot, KINDS, force)
         draw(run, plot)
@@ -64,7 +115,7 @@ def watch(
                     live.update(view(run))
 
 
-def state(run: Run) -> dict[str, Any]:
+def state(run: Watched) -> dict[str, Any]:
     """The latest record with the alarms that are on."""
     return {
         "model": run.header.get("model"),
@@ -76,7 +127,7 @@ def state(run: Run) -> dict[str, Any]:
     }
 
 
-def view(run: Run) -> Group:
+def view(run: Watched) -> Group:
     """What the terminal shows: a headline, the alarms that are on, one line a layer."""
     if not run.records:
         return Group(Text(f"{run.path.name}: waiting for the first record"))
@@ -84,7 +135,7 @@ def view(run: Run) -> Group:
     return Group(_headline(run, record), *_alarms(run, record), _Layers(run, record))
 
 
-def _headline(run: Run, record: dict[str, Any]) -> Text:
+def _headline(run: Watched, record: dict[str, Any]) -> Text:
     known = ("kind", "step", "time", "ranks", "sites")
     numbers = [f"{k} {v:.5g}" for k, v in record.items() if k not in known and _is_number(v)]
     ranks = [f"{record['ranks']} ranks"] if record.get("ranks", 1) > 1 else []
@@ -113,7 +164,7 @@ def _age(seconds: float) -> str:
     return f"{minutes} min" if minutes else f"{int(seconds)} s"
 
 
-def _alarms(run: Run, record: dict[str, Any], most: int = 8) -> list[Text]:
+def _alarms(run: Watched, record: dict[str, Any], most: int = 8) -> list[Text]:
     rows = [Text(_alarm(a, record), style="red") for a in list(run.active.values())[-most:]]
     hidden = len(run.active) - len(rows)
     more = Text(f"  and {counted(hidden, 'more alarm')}", style="red")
@@ -139,7 +190,7 @@ def _alarm(alarm: dict[str, Any], record: dict[str, Any]) -> str:
 class _Layers:
     """One line a layer, in the width there is."""
 
-    def __init__(self, run: Run, record: dict[str, Any]) -> None:
+    def __init__(self, run: Watched, record: dict[str, Any]) -> None:
         self.run, self.record = run, record
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
@@ -185,7 +236,7 @@ def _shared(lists: list[list[str]]) -> int:
 
 
 def _layers(
-    run: Run, record: dict[str, Any], names: list[str], bars: int, heads: int | None = None
+    run: Watched, record: dict[str, Any], names: list[str], bars: int, heads: int | None = None
 ) -> Table:
     """The table with these names and so many bars; with `heads` a line, all of it set closer."""
     headings = ("layer", "site", "spread a head", "max logit", "entropy", "spread", "saturated",
@@ -216,7 +267,7 @@ def _layers(
     return shown
 
 
-def _trend(run: Run, name: str, most: int) -> str:
+def _trend(run: Watched, name: str, most: int) -> str:
     """The site's largest logit over the last records as a row of bars, the newest last."""
     latest = run.records[-most:] if most else []
     past = [
@@ -231,7 +282,7 @@ def _trend(run: Run, name: str, most: int) -> str:
     return "".join(" " if x is None else BARS[int((x - low) / step)] for x in past)
 
 
-def draw(run: Run, target: Path) -> None:
+def draw(run: Watched, target: Path) -> None:
     """The run as four panels, one line a layer, alarms as marks on the axis."""
     try:
         import matplotlib as mpl

@@ -7,7 +7,7 @@
     Monitor                            records the health of every head while a model trains
     context_parallel, shard, unshard   one sequence over the ranks of a process group
 
-Names load when first used, so that reading a monitor's file needs no torch.
+Names load when first used: `import limelight.torch` alone imports no torch.
 """
 
 from __future__ import annotations

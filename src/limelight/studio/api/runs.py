@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
@@ -12,11 +12,12 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from limelight.arrays import jsonable
 from limelight.errors import LimelightError
-from limelight.studio.answers import NotFound, to_json
+from limelight.journal import AlarmLine, Figure, Numbers, Tail, is_journal
+from limelight.studio.answers import to_json
 from limelight.studio.api.asked import Index, Name
 from limelight.studio.endpoint import Asked, Endpoint, Nothing
 from limelight.studio.folders import check
-from limelight.studio.runs import Event, Run, SiteOfRun, is_run
+from limelight.studio.runs import Run, SiteOfRun
 from limelight.studio.work import Cancel
 
 if TYPE_CHECKING:
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 
 ENDING = ".jsonl"
 LOOK_EVERY = 0.5  # seconds
-Numbers = list[float | None]
-Figure = Literal[
-    "max_logit", "max_prob", "entropy", "spread", "peaked", "saturated", "not_a_number"
-]
 
 
 class RunSummary(msgspec.Struct):
@@ -49,7 +46,7 @@ class RunInfo(msgspec.Struct, kw_only=True):
     heads: int
     sites: list[SiteOfRun]
     bounds: list[dict[str, Any]]
-    events: list[Event]
+    events: list[AlarmLine]
 
 
 class RunView(msgspec.Struct, kw_only=True):
@@ -79,7 +76,7 @@ def runs(studio: Studio, _: Nothing, cancel: Cancel) -> list[RunSummary]:
     found = []
     for listed in studio.folders.find(ENDING).values():
         cancel.check()
-        if is_run(listed.path):
+        if is_journal(listed.path):
             name, seconds = listed.id.removesuffix(ENDING), listed.changed / 1e9
             found.append(RunSummary(name, listed.size, seconds))
     return sorted(found, key=lambda run: -run.changed)
@@ -112,11 +109,9 @@ def opened(studio: Studio, name: str) -> Run:
     """The run as far as it has been written."""
     listed = studio.folders.get(f"{name}{ENDING}", ENDING)
     path = check(listed, studio.limits.run_bytes)
-    if path not in studio.runs and not is_run(path):
-        raise NotFound(f"{name} is not a training monitor's log: its first line does not say so")
-    held = studio.runs.setdefault(path, Run(path, studio.limits.run_bytes))
+    held = studio.runs.get(path) or Run(Tail(path, studio.limits.run_bytes))
     held.read_on()
-    return held
+    return studio.runs.setdefault(path, held)
 
 
 class Live:

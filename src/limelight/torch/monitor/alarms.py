@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from limelight.errors import ArgumentError
-
-FIGURES = ("max_logit", "max_prob", "entropy", "spread", "peaked", "saturated", "not_a_number")
+from limelight.journal import FIGURES
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,10 @@ import torch
 from torch import nn
 
 from limelight.errors import ArgumentError
+from limelight.journal import FORMAT, VERSION, Journal
 from limelight.torch import bridge
 from limelight.torch.monitor import patch
 from limelight.torch.monitor.alarms import DEFAULTS, Alarm, Alarms
-from limelight.torch.monitor.journal import FORMAT, VERSION, Journal
 from limelight.torch.monitor.tally import Tally, figures, finite, gather
 
 

@@ -1,0 +1,200 @@
+"""The training monitor's file: JSON lines, written as training goes and read while it grows.
+
+docs/torch.md describes every kind of line. Reading one needs no torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal, get_args
+
+import msgspec
+
+from limelight.errors import FileError
+
+FORMAT, VERSION = "limelight.monitor", 1
+CHUNK, LONGEST_LINE = 4 << 20, 8 << 20  # bytes
+
+Figure = Literal[
+    "max_logit", "max_prob", "entropy", "spread", "peaked", "saturated", "not_a_number"
+]
+FIGURES: tuple[str, ...] = get_args(Figure)
+Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+Numbers = list[float | None]
+
+
+class RunLine(msgspec.Struct, tag_field="kind", tag="run"):
+    """The first line, and again each time training resumes into the same file."""
+
+    format: str
+    version: int
+    model: str = ""
+    every: int | None = None
+    started: float | None = None
+    alarms: list[dict[str, Any]] = []
+
+    def __post_init__(self) -> None:
+        if self.format != FORMAT:
+            raise ValueError(f"the format is {self.format}")
+
+
+class SiteLine(msgspec.Struct):
+    """One site of a record; its figures have one entry a head."""
+
+    name: str
+    layer: int
+    heads: Count
+    max_logit: Numbers
+    max_prob: Numbers
+    entropy: Numbers
+    spread: Numbers
+    peaked: Numbers
+    saturated: Numbers
+    not_a_number: Numbers
+
+    def __post_init__(self) -> None:
+        if any(len(getattr(self, figure)) != self.heads for figure in FIGURES):
+            raise ValueError(f"{self.name}: a figure has not one entry a head")
+
+
+class RecordLine(msgspec.Struct, tag_field="kind", tag="record"):
+    """The health of every head at one step."""
+
+    step: Count
+    time: float
+    sites: list[SiteLine]
+    loss: float | None = None
+    lr: float | None = None
+
+
+class AlarmLine(msgspec.Struct, tag_field="kind", tag="alarm"):
+    """A head crossed a bound, or came back."""
+
+    event: Literal["raised", "cleared"]
+    step: Count
+    alarm: str
+    site: str
+    layer: int
+    head: Count
+    figure: Figure
+    value: float
+    bound: float
+
+
+class EndLine(msgspec.Struct, tag_field="kind", tag="end"):
+    """The monitor was closed, or the training loop raised."""
+
+    reason: str
+
+
+Line = RunLine | RecordLine | AlarmLine | EndLine
+_decoder = msgspec.json.Decoder(Line)
+
+
+class Journal:
+    """Appends lines to a file; each is complete on disk before the next begins."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            cut_short = self.path.exists() and not _ends_with_newline(self.path)
+            self._file = self.path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise FileError(f"cannot write {self.path}: {error.strerror or error}") from None
+        if cut_short:  # a run that was killed in mid-line
+            self._file.write("\n")
+
+    def write(self, line: dict[str, Any]) -> None:
+        self._file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@dataclass
+class Tail:
+    """The lines of a file that were not read before, as it grows.
+
+    A line counts once it is complete. One that is damaged, lacks what its kind must have, or is of
+    an unknown kind is left out, and costs itself alone.
+    """
+
+    path: Path
+    most_bytes: int | None = None
+    _place: int = 0
+    _first: bytes = b""
+
+    def begun_anew(self) -> bool:
+        """Whether the file is another than the one read so far; it is then read from its start."""
+        with self._open() as file:
+            same = file.read(len(self._first)) == self._first and file.seek(0, 2) >= self._place
+        if not same:
+            self._place, self._first = 0, b""
+        return not same
+
+    def lines(self) -> Iterator[tuple[Line, bytes]]:
+        """Each new line, and the bytes it was read from."""
+        for text in self._complete():
+            try:
+                line = _decoder.decode(text)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                line = None
+            if not self._first:
+                if not isinstance(line, RunLine):
+                    raise FileError(
+                        f"{self.path.name} is not a monitor's file: its first line should say "
+                        f'"format": "{FORMAT}"; limelight.torch.Monitor writes such files'
+                    )
+                self._first = text
+            if isinstance(line, RunLine) and line.version > VERSION:
+                raise FileError(
+                    f"{self.path.name} has version {line.version} of the format, and this "
+                    f"limelight reads up to {VERSION}: update it"
+                )
+            self._place += len(text) + 1
+            if line is not None:
+                yield line, text
+
+    def _complete(self) -> Iterator[bytes]:
+        with self._open() as file:
+            end, left = file.seek(self._place), b""
+            while chunk := file.read(CHUNK):
+                end += len(chunk)
+                if self.most_bytes is not None and end > self.most_bytes:
+                    raise FileError(
+                        f"{self.path.name} is longer than {self.most_bytes:,} bytes: "
+                        f"log every few more steps, or cut the file"
+                    )
+                *lines, left = (left + chunk).split(b"\n")
+                if len(left) > LONGEST_LINE:
+                    raise FileError(f"{self.path.name}: a line of more than {LONGEST_LINE:,} bytes")
+                yield from lines
+
+    def _open(self) -> BinaryIO:
+        try:
+            return self.path.open("rb")
+        except OSError as error:
+            raise FileError(f"cannot read {self.path}: {error.strerror or error}") from None
+
+
+def is_journal(path: Path) -> bool:
+    """Whether the first line says that a monitor wrote it."""
+    try:
+        with path.open("rb") as file:
+            return isinstance(_decoder.decode(file.readline(CHUNK)), RunLine)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(0, 2)
+        if file.tell() == 0:
+            return True
+        file.seek(-1, 2)
+        return file.read(1) == b"\n"
