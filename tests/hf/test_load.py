@@ -170,6 +170,8 @@ def test_without_transformers_the_error_names_the_command(monkeypatch: pytest.Mo
     with pytest.raises(ValueError, match=r"needs transformers 5.4 or later, and here is 4\.57\.1: "
                                          r"in limelight's checkout, pip install -e '\.\[models\]'"):  # fmt: skip
         hf.load  # noqa: B018
+    monkeypatch.undo()
+    assert hf.missing() is None
 
 
 def test_a_gguf_can_be_saved_and_cast(smollm2: Any, tmp_path: Path) -> None:

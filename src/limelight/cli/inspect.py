@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from limelight.cli._edge import JsonOption, console, print_json, show, table, whole
 from limelight.cli._looking import COLOURS, ForceOption, figure_tables, folded, writable
-from limelight.errors import ArgumentError, FileError
+from limelight.errors import ArgumentError, EngineError, FileError
 from limelight.numbers import counted
 
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ def _look_for(model: str) -> None:
         raise ArgumentError("the model's name is empty: give a folder, a .gguf file or a name")
     from limelight import hf
 
-    hf._check_installed()
+    if why := hf.missing():
+        raise EngineError(why)
     from limelight.hf.places import find
 
     find(model)

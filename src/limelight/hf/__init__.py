@@ -3,6 +3,7 @@
     register()              attn_implementation="limelight" for every model with the interface
     load(name)              a model from a folder, a GGUF, the hub's cache or a package; safely
     capture(model)          a context: what the model attends to inside it becomes a Capture
+    missing()               why no model can be run here; None where one can
 
 Names load when first used: `import limelight.hf` imports neither torch nor Transformers.
 """
@@ -25,27 +26,30 @@ _HOMES = {
 
 NEEDED = {"torch": "2.6", "transformers": "5.4"}  # 5.4 is the first to call masks as it does now
 
-__all__ = list(_HOMES)
+__all__ = [*_HOMES, "missing"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    _check_installed()
+    if why := missing():
+        raise EngineError(why)
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
-def _check_installed() -> None:
+def missing() -> str | None:
+    """Why no model can be run here; None where one can."""
     for package, least in NEEDED.items():
         try:
             version = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             version = "none"
         if version == "none" or _numbers(version) < _numbers(least):
-            raise EngineError(
-                f"limelight.hf needs {package} {least} or later, and here is {version}: "
+            return (
+                f"running a model needs {package} {least} or later, and here is {version}: "
                 f"in limelight's checkout, pip install -e '.[models]'"
             )
+    return None
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from limelight import hf
 from limelight.errors import ArgumentError, LimelightError
 from limelight.studio.answers import Missing, NotFound
 from limelight.studio.api.asked import Name
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 MOST_TOKENS = 4096
 WITH_VALUES = 1024  # tokens up to which values are kept, for the last step of a cell
 MOST_PIXELS = 50_000_000
-NEEDED = ("torch", "transformers")
 
 
 class ModelInfo(msgspec.Struct):
@@ -59,18 +59,16 @@ class Workshop:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, name: str, path: str) -> Any:
-        from limelight.hf import load
-
         if self.name != name:
             self.name, self.loaded = None, None  # give the old one back before the new one comes
-            self.loaded = load(path)
+            self.loaded = hf.load(path)
             self.name = name
         return self.loaded
 
 
 def models(studio: Studio, _: Nothing, __: Cancel) -> Models:
-    if absent := _absent():
-        return Models(absent, [])
+    if why := hf.missing():
+        return Models(why, [])
     found = places(studio)
     return Models(
         None, [ModelInfo(name, title, takes) for name, (title, _, takes) in found.items()]
@@ -80,8 +78,8 @@ def models(studio: Studio, _: Nothing, __: Cancel) -> Models:
 def make_capture(studio: Studio, asked: ToMake, cancel: Cancel) -> CaptureSummary:
     if (asked.text is None) == (asked.image is None):
         raise ArgumentError("give a text or an image, and not both")
-    if absent := _absent():
-        raise Missing(absent)
+    if why := hf.missing():
+        raise Missing(why)
     found = places(studio).get(asked.model)
     if found is None:
         raise NotFound(f"there is no model {asked.model!r}: /api/models lists those that are here")
@@ -161,14 +159,6 @@ def _picture(text: str) -> Any:
         if isinstance(error, LimelightError):
             raise
         raise ArgumentError("the image is not a PNG or JPEG that can be read") from None
-
-
-def _absent() -> str | None:
-    absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if not absent:
-        return None
-    return (f"running a model needs {' and '.join(absent)}, which this installation lacks: "
-            f"in limelight's checkout, pip install -e '.[models]'")  # fmt: skip
 
 
 def _name(title: str) -> str:
