@@ -194,7 +194,7 @@ def test_it_tells_and_shows_itself() -> None:
 def test_errors_say_what_to_do() -> None:
     with pytest.raises(ArgumentError, match="there is no site to look at: the capture is empty"):
         find(Capture(()))
-    with pytest.raises(ArgumentError, match="batch=1: the capture has 1 entry"):
+    with pytest.raises(ArgumentError, match="there is no batch entry 1 at"):
         find([made({})], batch=1)
     found = find([made({})])
     for ask in (found.best, found.is_kind):

@@ -471,9 +471,9 @@ def test_more_errors() -> None:
     with pytest.raises(ArgumentError, match=r"32,768 × 32,768 weights are 4.0 GiB: .*heatmap"):
         weights(big, big)
     call = prepare(QUERY, KEY)
-    with pytest.raises(ArgumentError, match="head=3 is outside the 1 query heads"):
+    with pytest.raises(ArgumentError, match="there is no head 3: there is one, head 0"):
         regions.one_head(call, 3)
-    with pytest.raises(ArgumentError, match="bin 5 is outside the picture's 2"):
+    with pytest.raises(ArgumentError, match="there is no bin 5 in the picture: there are 2"):
         heatmap(QUERY, KEY, shape=(2, 2)).cells(5, 0)
 
 

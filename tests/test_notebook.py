@@ -61,7 +61,7 @@ def test_what_cannot_be_shown_is_said() -> None:
         nb.as_capture([1, 2])  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="head="):
         nb.as_capture(samples.text_capture(), head=1)
-    with pytest.raises(ArgumentError, match="batch=3"):
+    with pytest.raises(ArgumentError, match=r"there is no batch entry 3 at layers\.0\.attention: there is one"):
         nb.as_capture(samples.text_capture()[0], batch=3)
 
 
@@ -89,11 +89,13 @@ def test_plain_html_of_one_head_of_one_entry(without_anywidget: None) -> None:
     entries = [nb.show(site, batch=b)._repr_html_() for b in range(2)]
     assert entries[0] != entries[1]
     assert entries[1].count("<tr>") == 4  # a heading and three heads
+    assert nb.show(site, batch=-1)._repr_html_() == entries[1]
     both = nb.show(Capture((site,)), batch=1)._repr_html_()
+    assert both == nb.show(Capture((site,)), batch=-1)._repr_html_()
     assert both != nb.show(Capture((site,)))._repr_html_()
     with pytest.raises(ArgumentError, match="head 3"):
         nb.show(site, head=3)
-    with pytest.raises(ArgumentError, match="batch=2"):
+    with pytest.raises(ArgumentError, match="there is no batch entry 2: there are 2"):
         nb.show(Capture((site,)), batch=2)
 
 

@@ -167,8 +167,9 @@ def test_the_smallest_bundle_keeps_its_budget() -> None:
 def test_what_cannot_be_reported_is_said(views: None) -> None:
     with pytest.raises(ArgumentError, match="float16 or float32"):
         report(samples.text_capture(5), precision="float8")
-    with pytest.raises(ArgumentError, match="batch=1: the capture has 1 entry, numbered from 0"):
+    with pytest.raises(ArgumentError, match="there is no batch entry 1: there is one, batch entry 0"):
         report(samples.text_capture(5), batch=1)
+    assert report(samples.text_capture(5), batch=-1).html == report(samples.text_capture(5)).html
 
 
 def test_the_data_cannot_leave_their_element(views: None) -> None:

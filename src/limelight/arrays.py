@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from functools import cache
 from typing import Any
 
 import numpy as np
+
+from limelight.errors import ArgumentError
 
 
 def is_torch(array: Any) -> bool:
@@ -34,6 +37,23 @@ def _name(dtype: Any) -> str:
 def is_integer(value: Any) -> bool:
     """A whole number, Python's or NumPy's; True and False are none."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def index(given: Any, size: int, name: str, where: str = "") -> int:
+    """A number from 0 to size − 1; negative ones count from the end, as everywhere in Python.
+
+    >>> index(-1, 5, "head")
+    4
+    """
+    try:
+        place = operator.index(given)
+    except TypeError:
+        raise ArgumentError(f"{name} {given!r} is not a whole number") from None
+    if not -size <= place < size:
+        few = {0: "there is none", 1: f"there is one, {name} 0"}
+        there = few.get(size, f"there are {size:,}, numbered from 0")
+        raise ArgumentError(f"there is no {name} {place}{where}: {there}")
+    return place % size
 
 
 def expand(array: Any, shape: tuple[int, ...]) -> Any:

@@ -7,7 +7,6 @@ scores, or a single dot product where the row's statistics are at hand.
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -17,9 +16,8 @@ from numpy.typing import NDArray
 
 from limelight import reference
 from limelight.allowed import Allowed
-from limelight.arrays import as_numpy, jsonable
+from limelight.arrays import as_numpy, index, jsonable
 from limelight.call import Call
-from limelight.errors import ArgumentError
 from limelight.numbers import number, operand, scale_name, vector
 
 Vector = NDArray[np.float64]
@@ -225,15 +223,3 @@ def _one_row(call: Call, row: int, keys: NDArray[np.intp], head: int, batch: int
 
 def _named(what: str, index: int, token: str) -> str:
     return f"{what} {index} {token!r}" if token else f"{what} {index}"
-
-
-def index(given: Any, size: int, name: str, where: str = "") -> int:
-    """A number from 0 to size − 1; negative ones count from the end, as everywhere in Python."""
-    try:
-        place = operator.index(given)
-    except TypeError:
-        raise ArgumentError(f"{name} {given!r} is not a whole number") from None
-    if not -size <= place < size:
-        there = f"there is one, {name} 0" if size == 1 else f"there are {size}, numbered from 0"
-        raise ArgumentError(f"there is no {name} {place}{where}: {there}")
-    return place + size if place < 0 else place

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from limelight.arrays import index
 from limelight.call import Call
 from limelight.capture import Capture, Site
 from limelight.engines._numpy_pool import pairs
@@ -182,10 +183,7 @@ def find(
 
 def scores(site: Site, *, batch: int = 0) -> list[dict[str, Score]]:
     """Every head's scores at one site, kind by kind."""
-    if not -site.batch <= batch < site.batch:
-        raise ArgumentError(
-            f"batch={batch}: the capture has {counted(site.batch, 'entry')}, numbered from 0"
-        )
+    batch = index(batch, site.batch, "batch entry", f" at {site.name}")
     targets = _targets(site, batch)
     health = site.health()
     spread = health.spread

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight import regions
-from limelight.arrays import is_integer, is_torch
+from limelight.arrays import index, is_integer, is_torch
 from limelight.call import Call, prepare
 from limelight.engines import Engine, choose, find
 from limelight.errors import ArgumentError, ShapeError
@@ -463,8 +463,6 @@ def _check_logsumexp(call: Call, logsumexp: Any) -> Array | None:
 
 
 def _bin(at: int, start: int, stop: int, bins: int) -> range:
-    n = stop - start
-    if not 0 <= at < bins:
-        raise ArgumentError(f"bin {at} is outside the picture's {bins}")
+    n, at = stop - start, index(at, bins, "bin", " in the picture")
     low = at * n // bins
     return range(start + low, start + max(low + 1, (at + 1) * n // bins))

@@ -19,13 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from limelight.arrays import index
 from limelight.capture import Capture, HealthTables, Site
 from limelight.errors import ArgumentError, LimelightError
 from limelight.masks import as_mask
-from limelight.numbers import counted
 from limelight.regions import one_head
 from limelight.report.bundle import bundle
-from limelight.report.facts import health_of
 from limelight.report.kinds import kinds
 from limelight.report.looks import cell, lines, strip
 from limelight.report.page import built
@@ -45,10 +44,12 @@ def show(what: Showable, *, head: int | None = None, batch: int = 0, budget: int
     batch   the entry of the batch that is shown
     budget  bytes of data kept in the notebook, so that it draws without a kernel
     """
+    if isinstance(what, Capture):
+        batch = index(batch, what.entries, "batch entry")
     held = as_capture(what, head, batch)
     if importlib.util.find_spec("anywidget") is None:
         return Plain(what, held, head, batch)
-    return widget(held, 0 if not isinstance(what, Capture) else batch, budget)
+    return widget(held, batch if isinstance(what, Capture) else 0, budget)
 
 
 def mimebundle(what: Showable) -> dict[str, Any]:
@@ -92,10 +93,9 @@ class Plain:
         if isinstance(what, Site) and head is not None:
             return title + _map(self._held.sites[0])
         if isinstance(what, Site):
-            return health_of(what, batch)._repr_html_()
-        tables = what.health()
-        seen = tuple(health_of(site, batch) for site in what.sites)
-        return HealthTables(tables.sites, tables.layers, seen)._repr_html_()
+            return self._held.sites[0].health().summary()._repr_html_()
+        entries = [site.entry(min(batch, site.batch - 1)) for site in what.sites]
+        return HealthTables.of(entries)._repr_html_()
 
     def __repr__(self) -> str:
         return repr(self._what)
@@ -115,16 +115,12 @@ def as_capture(what: Showable, head: int | None = None, batch: int = 0) -> Captu
     if isinstance(what, Capture):
         if head is not None:
             raise ArgumentError("head=… chooses a head of one site: show(capture[layer], head=…)")
-        if not 0 <= batch < what.entries:
-            raise ArgumentError(f"batch={batch}: the capture has {counted(what.entries, 'entry')}")
         return what
     if isinstance(what, Trace):
         what = _site(what)
     if not isinstance(what, Site):
         raise ArgumentError(f"a {type(what).__name__} cannot be shown: give a Trace, a Site or a "
                             f"Capture")  # fmt: skip
-    if not 0 <= batch < what.batch:
-        raise ArgumentError(f"batch={batch}: {what.name} has {what.batch} entries")
     site = what.entry(batch) if head is None else what.one(head, batch)
     source: dict[str, Any] = {"title": site.name}
     if head is not None:
@@ -154,10 +150,7 @@ def widget(capture: Capture, batch: int = 0, budget: int = BUDGET) -> Any:
 
 def answer(capture: Capture, batch: int, asked: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
     """What the view asked for: JSON, and arrays beside it."""
-    number = _whole(asked, "site")
-    if not 0 <= number < len(capture.sites):
-        raise ArgumentError(f"there is no site {number}: there are {len(capture.sites)}")
-    site = capture.sites[number]
+    site = capture.sites[index(_whole(asked, "site"), len(capture.sites), "site")]
     one = site.one(_whole(asked, "head"), min(batch, site.batch - 1))
     match asked.get("ask"):
         case "tile":

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.allowed import CHUNK, Allowed
+from limelight.arrays import index
 from limelight.call import Call
 from limelight.errors import ArgumentError
 
@@ -140,8 +141,8 @@ def chunks(row_edges: Index, column_edges: Index, most: int) -> Iterator[tuple[s
 
 def one_head(call: Call, head: int, batch: int = 0) -> Call:
     """The call of one query head of one batch entry, whose results have neither axis."""
-    batch = _number(batch, call.batch, "batch", "entries of the batch")
-    head = _number(head, call.query_heads, "head", "query heads")
+    batch = index(batch, call.batch, "batch entry")
+    head = index(head, call.query_heads, "head")
     key_head = head // call.group
 
     def part(array: Any) -> Any:
@@ -239,17 +240,6 @@ def _width(call: Call, column_edges: Index) -> int:
     """Numbers held for each row while its cells are counted."""
     by_interval = call.allowed.dense is None and call.bias is None
     return len(column_edges) if by_interval else int(column_edges[-1] - column_edges[0])
-
-
-def _number(which: Any, n: int, name: str, of: str) -> int:
-    try:
-        number = operator.index(which)
-    except TypeError:
-        raise ArgumentError(f"{name}={which!r}: give one whole number") from None
-    if not -n <= number < n:
-        raise ArgumentError(f"{name}={number} is outside the {n} {of}: they are numbered 0 to "
-                            f"{n - 1}")
-    return number % n
 
 
 def _show(which: Any) -> str:

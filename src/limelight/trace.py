@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from limelight import flow, reference
-from limelight.arrays import as_numpy, jsonable
+from limelight.arrays import as_numpy, index, jsonable
 from limelight.call import Call, prepare
-from limelight.cell import Cell, cell, index
+from limelight.cell import Cell, cell
 from limelight.errors import ArgumentError, ShapeError
 from limelight.health import Health
 from limelight.numbers import counted

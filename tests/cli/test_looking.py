@@ -166,7 +166,7 @@ def test_heads_as_a_table_and_as_json(path: Path) -> None:
 
 @pytest.mark.parametrize(("args", "message"), [
     (["heatmap", "--layer", 9], "there is no layer 9: the capture has 2 layers, 0 to 1"),
-    (["heatmap", "--layer", 0, "--head", 3], "head=3 is outside the 3 query heads"),
+    (["heatmap", "--layer", 0, "--head", 3], "there is no head 3 at layer.0: there are 3, numbered from 0"),
     (["heatmap", "--layer", 0, "--rows", "5:99"], "--rows=5:99 reaches outside the 23 queries"),
     (["heatmap", "--layer", 0, "--columns", "5:5"], "--columns=5:5 is an empty region"),
     (["heatmap", "--layer", 0, "--rows", "a:b"], "--rows a:b: write a region as 100:356"),
@@ -190,11 +190,11 @@ def test_heads_as_a_table_and_as_json(path: Path) -> None:
     (["heatmap", "--layer", 0, "--query", 0], "--query 0 goes with --as patches"),
     (["heatmap", "--query", 5], "--query 5 goes with --as patches"),
     (["heatmap", "--layer", 0, "--figure", "entropy"], "--figure entropy colours the grid of all heads"),
-    (["heatmap", "--batch", 7], "batch=7: the capture has 1 entry, numbered from 0"),
-    (["heatmap", "--layer", 0, "--batch", 7], "batch=7: the capture has 1 entry, numbered from 0"),
-    (["heatmap", "--layer", 0, "--head", 0, "--batch", -2], "batch=-2: the capture has 1 entry"),
+    (["heatmap", "--batch", 7], "there is no batch entry 7: there is one, batch entry 0"),
+    (["heatmap", "--layer", 0, "--batch", 7], "there is no batch entry 7 at layer.0: there is one, batch entry 0"),
+    (["heatmap", "--layer", 0, "--head", 0, "--batch", -2], "there is no batch entry -2 at layer.0"),
     (["heads", "--kind", "copy"], "there is no kind 'copy': choose previous"),
-    (["heads", "--batch", 4], "batch=4: the capture has 1 entry, numbered from 0"),
+    (["heads", "--batch", 4], "there is no batch entry 4 at layer.0: there is one, batch entry 0"),
 ])  # fmt: skip
 def test_errors_are_one_line(args: list[Any], message: str, path: Path) -> None:
     result = run(args[0], path, *args[1:])

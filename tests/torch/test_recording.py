@@ -99,9 +99,9 @@ def test_the_last_run_is_kept_and_the_hooks_are_gone() -> None:
 
 def test_mistakes_are_told() -> None:
     net = model()
-    with pytest.raises(ArgumentError, match=r"there is no layer 3: .* numbered from 0, and there are 3"), capture(net, layers=[3]):
+    with pytest.raises(ArgumentError, match=r"there is no layer 3 among the model's .*: there are 3, numbered from 0"), capture(net, layers=[3]):
         pass
-    with pytest.raises(ArgumentError, match="there is no layer 'first'"), capture(net, layers=["first"]):  # type: ignore[list-item]
+    with pytest.raises(ArgumentError, match="layer 'first' is not a whole number"), capture(net, layers=["first"]):  # type: ignore[list-item]
         pass
     with pytest.raises(ArgumentError, match="nothing was captured: run the model inside"), capture(net):
         pass

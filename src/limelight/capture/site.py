@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import as_numpy, is_integer, pick
+from limelight.arrays import as_numpy, index, is_integer, pick
 from limelight.call import Call, as_float, prepare
 from limelight.capture.intervals import Entry
-from limelight.cell import Cell, cell, index
+from limelight.cell import Cell, cell
 from limelight.engines import choose
 from limelight.errors import ArgumentError, ShapeError
 from limelight.health import Health
@@ -166,14 +166,15 @@ class Site:
 
     def one(self, head: int = 0, batch: int = 0) -> Site:
         """One head of one batch entry as a site of its own, without copying."""
-        return self._part(batch, self._index("head", head, self.heads))
+        head = self._index("head", head, self.heads)
+        return self._part(self._index("batch entry", batch, self.batch), head)
 
     def entry(self, batch: int = 0) -> Site:
         """All heads of one batch entry as a site of its own, without copying."""
-        return self._part(batch)
+        batch = self._index("batch entry", batch, self.batch)
+        return self if self.batch == 1 else self._part(batch)
 
     def _part(self, batch: int, head: int | None = None) -> Site:
-        batch = self._index("batch entry", batch, self.batch)
         entry, own, shared = slice(batch, batch + 1), slice(None), slice(None)
         if head is not None:
             own, shared = (slice(at, at + 1) for at in (head, head // self._group))

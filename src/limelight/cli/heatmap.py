@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from limelight.arrays import index
 from limelight.cli._edge import JsonOption, coloured, console, print_json, show
 from limelight.cli._looking import (
     CaptureArgument,
@@ -21,7 +22,6 @@ from limelight.cli._looking import (
     writable,
 )
 from limelight.errors import ArgumentError
-from limelight.numbers import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -101,9 +101,10 @@ def heatmap(
     kind = kind or ("grid" if layer is None else "map")
     held = opened(capture)
     site = None if layer is None else chosen(held, layer)
-    if site is not None and head is not None and -site.heads <= head < 0:
-        head += site.heads
-    batch = _entry(batch, held.entries if site is None else site.batch)
+    where = "" if site is None else f" at {site.name}"
+    if site is not None and head is not None:
+        head = index(head, site.heads, "head", where)
+    batch = index(batch, held.entries if site is None else site.batch, "batch entry", where)
     asked = Asked(kind, layer, head, batch, region(rows, "--rows"), region(columns, "--columns"))
     asked.check(output, {"--pool": pool, "--size": size, "--scale": scale}, query, figure)
     pool = "max" if pool is None else pool
@@ -179,15 +180,6 @@ class Asked:
             raise ArgumentError(f"--scale {told['--scale']}: choose {' or '.join(SCALES)}")
         if figure is not None:
             check_figure(figure)
-
-
-def _entry(batch: int, entries: int) -> int:
-    """The number of a batch's entry, checked; a negative one counts from the end."""
-    if not -entries <= batch < entries:
-        raise ArgumentError(
-            f"batch={batch}: the capture has {counted(entries, 'entry')}, numbered from 0"
-        )
-    return batch % entries
 
 
 def _title(held: Capture, site: Site | None, head: int | None) -> str:

@@ -22,11 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import jsonable
+from limelight.arrays import index, jsonable
 from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError
 from limelight.health import Summary
-from limelight.numbers import counted
 from limelight.report.facts import FIGURES, facts, health_of
 from limelight.report.judge import Finding, worst_first
 
@@ -75,10 +74,7 @@ def bundle(
     """
     if precision not in PRECISIONS:
         raise ArgumentError(f"precision={precision!r}: choose {' or '.join(PRECISIONS)}")
-    entries = {site.batch for site in capture.sites}
-    if not 0 <= batch < max(entries, default=1):
-        count = counted(max(entries, default=0), "entry")
-        raise ArgumentError(f"batch={batch}: the capture has {count}, numbered from 0")
+    batch = index(batch, capture.entries, "batch entry")
     say = progress or (lambda done, total: None)
     steps = 2 * len(capture.sites)
     summaries = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from limelight.arrays import index
 from limelight.capture import Capture
 from limelight.heads import find
 
@@ -15,6 +16,7 @@ def kinds(
     capture: Capture, batch: int = 0, progress: Callable[[int, int], None] | None = None
 ) -> dict[tuple[int, int], list[str]]:
     """The kinds of each head that has one, by (site, head); the best score first."""
+    batch = index(batch, capture.entries, "batch entry")
     if not capture.sites or any(batch >= site.batch for site in capture.sites):
         return {}
     found = find(capture, batch=batch, progress=progress)

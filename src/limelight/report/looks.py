@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from limelight.arrays import jsonable
+from limelight import arrays
 from limelight.capture import Site
 from limelight.errors import ArgumentError
 
@@ -35,8 +35,7 @@ def strip(one: Site, side: str, index: int, top: int = 8) -> dict[str, Any]:
     """
     by_row = side == "row"
     there, length = (one.queries, one.keys) if by_row else (one.keys, one.queries)
-    if not 0 <= index < there:
-        raise ArgumentError(f"{side} {index} is outside the {there:,} there are")
+    index = arrays.index(index, there, side)
     at, bins = (index, index + 1), length if length <= WHOLE else STRIP
     if by_row:
         pooled = one.heatmap((1, bins), "max", rows=at).values.reshape(-1)
@@ -52,10 +51,10 @@ def strip(one: Site, side: str, index: int, top: int = 8) -> dict[str, Any]:
         "index": index,
         "token": one.labels(sides[0])[index],
         "length": length,
-        "values": jsonable(pooled.astype(np.float64)),
+        "values": arrays.jsonable(pooled.astype(np.float64)),
         "top": [{"index": int(i), "token": texts[i], "weight": float(weights[i])}
                 for i in best if weights[i] > 0],
-        "total": jsonable(weights.sum()),
+        "total": arrays.jsonable(weights.sum()),
     }  # fmt: skip
 
 
@@ -69,5 +68,5 @@ def lines(one: Site, start: int, stop: int, k: int = 4, least: float = 0.02) -> 
     return {
         "rows": rows[seen].tolist(),
         "columns": found.columns[seen].tolist(),
-        "weights": jsonable(found.weights[seen].astype(np.float64)),
+        "weights": arrays.jsonable(found.weights[seen].astype(np.float64)),
     }

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from limelight.arrays import as_numpy
+from limelight.arrays import as_numpy, index
 from limelight.capture import Capture, Grid, Site
 from limelight.capture.site import Labels
 from limelight.errors import ArgumentError
@@ -76,13 +76,8 @@ def _choose(layers: int | Sequence[int] | None, count: int) -> set[int]:
     if layers is None:
         return set(range(count))
     asked = list(layers) if isinstance(layers, Iterable) else [layers]
-    for layer in asked:
-        if not isinstance(layer, (int, np.integer)) or not -count <= int(layer) < count:
-            raise ArgumentError(
-                f"there is no layer {layer!r}: the model's limelight.torch.SelfAttention modules "
-                f"are numbered from 0, and there are {count}"
-            )
-    return {int(layer) % count for layer in asked}
+    where = " among the model's limelight.torch.SelfAttention modules"
+    return {index(layer, count, "layer", where) for layer in asked}
 
 
 class _Keeper:
