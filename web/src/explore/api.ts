@@ -2,27 +2,7 @@
  * What Explore asks of the server beyond $lib/api: single sites, strips, lines, kinds, making a
  * capture. Shapes as in limelight/studio/api/.
  */
-import {
-  get, headPath, post,
-  type CaptureInfo as BaseInfo, type CaptureSummary as BaseSummary, type Figure, type Real, type SiteInfo as BaseSite,
-} from "$lib/api";
-
-export type Origin = "shipped" | "folder" | "made";
-
-export interface CaptureSummary extends BaseSummary {
-  readonly origin: Origin;
-}
-
-export interface SiteInfo extends BaseSite {
-  readonly bias: boolean;
-}
-
-export interface CaptureInfo extends BaseInfo {
-  readonly origin: Origin;
-  /** Keys before the first patch, such as a class token. */
-  readonly grid_start: number;
-  readonly sites: readonly SiteInfo[];
-}
+import { get, headPath, post, type CaptureSummary, type Figure, type Real } from "$lib/api";
 
 /** GET /api/captures/{id}/sites/{site}/health?batch=0 */
 export interface SiteHealth {
@@ -59,17 +39,7 @@ export interface LinesData {
 /** GET /api/captures/{id}/kinds?batch=0 : "site.head" → the kinds it is known to be. */
 export type Kinds = Readonly<Record<string, readonly string[]>>;
 
-export interface About {
-  readonly version: string;
-  readonly folders: readonly string[];
-  readonly models: boolean;
-}
-
 const part = encodeURIComponent;
-
-export const getAbout = (signal?: AbortSignal): Promise<About> => get("/api/about", signal);
-
-export const getCaptures = (signal?: AbortSignal): Promise<CaptureSummary[]> => get("/api/captures", signal);
 
 /** A file in a folder that should hold a capture and cannot be opened. */
 export interface Damaged {
@@ -78,9 +48,6 @@ export interface Damaged {
 }
 
 export const getDamaged = (signal?: AbortSignal): Promise<Damaged[]> => get("/api/damaged", signal);
-
-export const getCapture = (id: string, signal?: AbortSignal): Promise<CaptureInfo> =>
-  get(`/api/captures/${part(id)}`, signal);
 
 export const getSiteHealth = (id: string, site: number, batch: number, signal?: AbortSignal): Promise<SiteHealth> =>
   get(`/api/captures/${part(id)}/sites/${site}/health?batch=${batch}`, signal);

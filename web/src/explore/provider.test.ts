@@ -1,6 +1,8 @@
 import { describe, expect, it } from "vitest";
-import type { CaptureInfo, SiteHealth, SiteInfo } from "./api";
-import { beside, clean, count, figureOf, fileOf, placeOf, scaleOf, serverProvider, siteLabels, tokensOf, worstFirst } from "./provider";
+import type { CaptureInfo, SiteInfo } from "$lib/api";
+import { figureOf, FIGURES } from "$lib/figures";
+import type { SiteHealth } from "./api";
+import { beside, fileOf, placeOf, serverProvider, siteLabels, tokensOf, worstFirst } from "./provider";
 
 const health = (site: number, saturated: (number | null)[], max_prob: number[]): SiteHealth => ({
   site,
@@ -21,14 +23,9 @@ const info = (sites: SiteInfo[], over: Partial<CaptureInfo> = {}): CaptureInfo =
 describe("ranking heads", () => {
   it("puts the worst first, ties by the largest weight, the unknown last", () => {
     const rows = [health(0, [0.5, 1, null], [0.6, 0.96, 0]), undefined, health(2, [1, 0.5], [0.99, 0.7])];
-    expect(worstFirst(figureOf("saturated"), rows).map(({ site, head }) => [site, head])).toEqual([
+    expect(worstFirst(figureOf(FIGURES, "saturated"), rows).map(({ site, head }) => [site, head])).toEqual([
       [2, 0], [0, 1], [2, 1], [0, 0], [0, 2],
     ]);
-  });
-
-  it("lights what is of concern", () => {
-    expect(scaleOf(figureOf("spread"), [[0.2]])).toEqual([1, 0]);
-    expect(scaleOf(figureOf("max_logit"), [[3, null], [40]])).toEqual([0, 40]);
   });
 });
 
@@ -63,19 +60,11 @@ describe("names", () => {
     );
   });
 
-  it("counts in words", () => {
-    expect([count(1, "query", "queries"), count(1200, "query", "queries"), count(2, "key")]).toEqual(["1 query", "1,200 queries", "2 keys"]);
-  });
-
   it("finds another head to compare with", () => {
     const three = info([site({ heads: 2 }), site({ layer: 1 })]);
     expect(beside(three, { site: 0, head: 0 })).toEqual({ site: 0, head: 1 });
     expect(beside(three, { site: 0, head: 1 })).toEqual({ site: 1, head: 0 });
     expect(beside(three, { site: 1, head: 0 })).toEqual({ site: 0, head: 1 });
     expect(beside(info([site({})]), { site: 0, head: 0 })).toBeNull();
-  });
-
-  it("lets no text turn the page round", () => {
-    expect(clean("a\u202eb\u0000c\nd")).toBe("a\ufffdb\ufffdc\nd");
   });
 });

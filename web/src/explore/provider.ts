@@ -2,11 +2,12 @@
  * Where the views of a capture get their numbers: the studio's server, the data inside a report, or
  * a notebook's kernel. The views do not know which.
  */
-import { getCell, getHealth, type CellData, type Figure, type HealthTable } from "$lib/api";
+import { getCell, getHealth, type CaptureInfo, type CellData, type HealthTable, type SiteInfo } from "$lib/api";
+import type { FigureKind } from "$lib/figures";
 import { serverSource, type Range, type Source } from "$lib/source";
 import {
   getKinds, getLines, getSiteHealth, getStrip, imagePath, reportPath,
-  type CaptureInfo, type Kinds, type LinesData, type SiteHealth, type SiteInfo, type StripData,
+  type Kinds, type LinesData, type SiteHealth, type StripData,
 } from "./api";
 
 const AT_ONCE = 512; // tokens up to which the health of all layers is one quick question
@@ -106,13 +107,6 @@ function aligned(source: Source): Source {
   };
 }
 
-/** "1 layer", "2 layers". */
-export const count = (n: number, word: string, many = `${word}s`): string => `${n.toLocaleString("en")} ${n === 1 ? word : many}`;
-
-/** A text from outside, for a line of prose: nothing in it may turn or hide what stands around it. */
-export const clean = (text: string): string =>
-  text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
-
 export function siteOf(info: CaptureInfo, index: number): SiteInfo {
   const site = info.sites[index];
   if (!site) throw new Error(`The capture has no site ${index}: it has ${info.sites.length}.`);
@@ -159,38 +153,6 @@ export const fileOf = (info: CaptureInfo, at: HeadAt, format: string): string =>
 function numbersOf(info: CaptureInfo, { site, head }: HeadAt): [string, string] {
   const own = info.heads === 1 ? (info.source["head"] ?? head) : head;
   return [siteLabels(info)[site] ?? String(site), String(own)];
-}
-
-// --- figures ---------------------------------------------------------------------------------------
-
-export interface FigureKind {
-  readonly name: Figure;
-  readonly title: string;
-  readonly meaning: string;
-  /** Which end is of concern. */
-  readonly worse: "high" | "low";
-  /** The scale where it is fixed; else it is taken from the numbers. */
-  readonly scale: readonly [number, number] | null;
-}
-
-export const FIGURES: readonly FigureKind[] = [
-  { name: "saturated", title: "Saturated rows", meaning: "share of rows whose largest weight is at least 0.95", worse: "high", scale: [0, 1] },
-  { name: "max_prob", title: "Largest weight", meaning: "mean of each row’s largest weight", worse: "high", scale: [0, 1] },
-  { name: "peaked", title: "Peaked rows", meaning: "share of rows whose largest weight is from 0.80 to 0.95", worse: "high", scale: [0, 1] },
-  { name: "max_logit", title: "Largest logit", meaning: "the largest logit of any row", worse: "high", scale: null },
-  { name: "entropy", title: "Entropy", meaning: "mean entropy of the rows, in nats", worse: "low", scale: null },
-  { name: "spread", title: "Spread", meaning: "entropy as a share of the most it could be", worse: "low", scale: [0, 1] },
-  { name: "effective_keys", title: "Effective keys", meaning: "how many evenly used keys would be as spread", worse: "low", scale: null },
-  { name: "gradient", title: "Gradient p·(1−p)", meaning: "how much the top weight still moves with its score; small also where a row is spread wide", worse: "low", scale: [0, 0.25] },
-];
-
-export const figureOf = (name: string | undefined): FigureKind => FIGURES.find((kind) => kind.name === name) ?? FIGURES[0]!;
-
-/** The two ends of the colour scale: dark, then lit. What is of concern is lit. */
-export function scaleOf(kind: FigureKind, table: readonly (readonly (number | null)[])[]): [number, number] {
-  const known = table.flat().filter((x): x is number => x !== null);
-  const [low, high] = kind.scale ?? [Math.min(0, ...known), Math.max(1e-9, ...known)];
-  return kind.worse === "high" ? [low, high] : [high, low];
 }
 
 export interface Ranked extends HeadAt {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { parse, href } from "$lib/router.svelte";
-import type { SiteInfo } from "./api";
+import type { SiteInfo } from "$lib/api";
 import { fitted, FIRST, read, write, type Shown } from "./shown";
 
 describe("what is shown, as an address", () => {

@@ -1,8 +1,8 @@
 /** What a reader shows, and its form in an address: a link restores exactly this. */
-import type { Figure } from "$lib/api";
+import type { CaptureInfo, Figure } from "$lib/api";
+import { figureOf, FIGURES } from "$lib/figures";
 import type { Range } from "$lib/source";
-import type { CaptureInfo } from "./api";
-import { figureOf, type HeadAt, type Pool } from "./provider";
+import type { HeadAt, Pool } from "./provider";
 
 export type Order = "layers" | "worst";
 export type Look = "map" | "lines" | "image";
@@ -49,7 +49,7 @@ export function read(query: Query): Shown {
     at: at && { site: at[0], head: at[1] },
     versus: versus && { site: versus[0], head: versus[1] },
     batch: count(query["batch"]) ?? 0,
-    figure: figureOf(query["figure"]).name,
+    figure: figureOf(FIGURES, query["figure"]).name,
     order: query["order"] === "worst" ? "worst" : "layers",
     look: query["look"] === "lines" || query["look"] === "image" ? query["look"] : "map",
     pool: query["pool"] === "mean" ? "mean" : "max",

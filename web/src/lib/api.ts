@@ -1,5 +1,6 @@
 /**
- * The contract between studio server and page: every route, what it takes and what it gives.
+ * The contract between studio server and pages: what a route takes and gives. Those that one page alone
+ * asks for stand in explore/api.ts and watch/api.ts.
  *
  * Plain JSON, snake_case as in Python. A number that is not finite travels as null (JSON has no
  * NaN or infinity), as in the library's to_dict(). An error is a 4xx whose body is {"error": "…"}: the
@@ -14,6 +15,7 @@ export type Real = number | null;
 export interface CaptureSummary {
   /** Used in addresses: "llama", "gpt", "bert", "code", "vit", or a file's name. */
   readonly id: string;
+  readonly origin: "shipped" | "folder" | "made";
   readonly title: string;
   readonly model: string;
   readonly text: string;
@@ -32,6 +34,8 @@ export interface CaptureInfo extends CaptureSummary {
   readonly query_tokens: readonly (readonly string[])[];
   /** Rows × columns of patches, where the capture is of an image. */
   readonly grid: readonly [number, number] | null;
+  /** Keys before the first patch, such as a class token. */
+  readonly grid_start: number;
   readonly sites: readonly SiteInfo[];
 }
 
@@ -50,11 +54,12 @@ export interface SiteInfo {
   readonly scale: number;
   readonly softcap: number | null;
   readonly sinks: boolean;
+  readonly bias: boolean;
   readonly mask: string;
 }
 
 // --- GET /api/captures/{id}/sites/{site}/heads/{head}/rows?batch=0 : HeadRows ----------------------
-// The vectors of one head, for lengths that a person reads (up to 256 tokens; longer is a 413).
+// The vectors of one head, for lengths that a person reads (up to 256 tokens; longer is a 400).
 
 export interface HeadRows {
   readonly query: readonly (readonly number[])[];

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { fixed, number, operand, parseNumber, percent, significant, token, vector } from "./format";
+import { clean, count, fixed, number, operand, parseNumber, percent, significant, token, vector } from "./format";
 
 describe("numbers as people read them", () => {
   it.each([
@@ -35,6 +35,14 @@ describe("numbers as people type them", () => {
   it.each(["", "two", "1,2,3", "1.2.3", "1e999", "--1"])("%s is no number", (text) =>
     expect(parseNumber(text)).toBeNull(),
   );
+});
+
+it("counts in words", () => {
+  expect([count(1, "query", "queries"), count(1200, "query", "queries"), count(2, "key")]).toEqual(["1 query", "1,200 queries", "2 keys"]);
+});
+
+it("lets no text turn the page round", () => {
+  expect(clean("a\u202eb\u0000c\nd")).toBe("a\ufffdb\ufffdc\nd");
 });
 
 it("shows the blanks of a token", () => {

@@ -53,6 +53,13 @@ export function parseNumber(text: string): number | null {
   return Number.isFinite(value) ? value : null;
 }
 
+/** "1 layer", "2 layers". */
+export const count = (n: number, word: string, many = `${word}s`): string => `${n.toLocaleString("en")} ${n === 1 ? word : many}`;
+
+/** A text from outside, for a line of prose: nothing in it may turn or hide what stands around it. */
+export const clean = (text: string): string =>
+  text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+
 /** A token within a sentence: its blanks matter only where there is nothing else. */
 export function word(text: string): string {
   const plain = text.replace(/^[▁Ġ]/, "").trim();

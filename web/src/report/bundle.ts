@@ -2,10 +2,10 @@
  * A capture as data in the page (limelight/report/bundle.py): pooled maps of every head, vectors of
  * those that found room. Arrays are base64 of zlib of little-endian numbers.
  */
-import type { CellData, HealthTable, Real } from "$lib/api";
+import type { CaptureInfo, CellData, HealthTable, Real } from "$lib/api";
 import { cell as cellOf, trace, type Trace } from "$lib/attention";
 import type { Source } from "$lib/source";
-import type { CaptureInfo, Kinds, LinesData, StripData } from "../explore/api";
+import type { Kinds, LinesData, StripData } from "../explore/api";
 import { once, rowsOf, siteOf, tokensOf, type HeadAt, type Provider } from "../explore/provider";
 
 export interface Packed {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { RunInfo, RunView } from "./api";
-import { age, ends, headsOf, runFigure, spaced, stretches } from "./figures";
+import { age, headsOf, spaced, stretches } from "./heads";
 
 const event = (kind: "raised" | "cleared", step: number, head: number): RunInfo["events"][number] => ({
   event: kind, step, alarm: "one_hot", site: "b", head, figure: "saturated", value: 1, bound: 0.9,
@@ -32,11 +32,6 @@ describe("a run", () => {
   it("ends alarms where training began anew", () => {
     const again = { ...run, restarts: [20], events: [event("raised", 10, 1), event("raised", 30, 2)] };
     expect(stretches(again, view)[0]).toEqual({ index: 3, alarm: "one_hot", from: 1, to: 3, on: false });
-  });
-
-  it("lights what is of concern", () => {
-    expect(ends(runFigure("spread"), view)).toEqual([1, 0]);
-    expect(ends(runFigure("max_logit"), { ...view, values: [[3, null, 80]] })).toEqual([0, 80]);
   });
 
   it("marks no step twice", () => {

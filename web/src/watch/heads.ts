@@ -1,36 +1,6 @@
-/** The figures of a run, and which end of each is of concern. */
+/** The heads of a run, and when their alarms were on. */
+import { count } from "$lib/format";
 import type { RunInfo, RunView, SiteOfRun } from "./api";
-
-export interface RunFigure {
-  readonly name: string;
-  readonly title: string;
-  readonly worse: "high" | "low";
-  /** Fixed scale; null takes it from the numbers. */
-  readonly scale: readonly [number, number] | null;
-}
-
-export const RUN_FIGURES: readonly RunFigure[] = [
-  { name: "saturated", title: "Saturated rows", worse: "high", scale: [0, 1] },
-  { name: "max_logit", title: "Largest logit", worse: "high", scale: null },
-  { name: "max_prob", title: "Largest weight", worse: "high", scale: [0, 1] },
-  { name: "entropy", title: "Entropy", worse: "low", scale: null },
-  { name: "spread", title: "Spread", worse: "low", scale: [0, 1] },
-  { name: "peaked", title: "Peaked rows", worse: "high", scale: [0, 1] },
-  { name: "not_a_number", title: "Rows not a number", worse: "high", scale: null },
-];
-
-export const runFigure = (name: string | undefined): RunFigure =>
-  RUN_FIGURES.find((figure) => figure.name === name) ?? RUN_FIGURES[0]!;
-
-/** The ends of the colour scale, dark and lit; what is of concern is lit. */
-export function ends(figure: RunFigure, view: RunView | null): [number, number] {
-  let [low, high] = figure.scale ?? [0, 1e-9];
-  if (!figure.scale) {
-    for (const row of view?.values ?? []) for (const value of row) if (value !== null) high = Math.max(high, value);
-    for (const row of view?.values ?? []) for (const value of row) if (value !== null) low = Math.min(low, value);
-  }
-  return figure.worse === "high" ? [low, high] : [high, low];
-}
 
 export interface HeadOfRun {
   readonly index: number;
@@ -50,7 +20,7 @@ export const nameOf = ({ site, head }: HeadOfRun): string => `layer ${site.layer
 /** How long a time is, roughly, as `limelight watch` says it. */
 export function age(seconds: number): string {
   const [minutes, hours, days] = [60, 3600, 86_400].map((unit) => Math.floor(seconds / unit)) as [number, number, number];
-  if (days) return `${days} ${days === 1 ? "day" : "days"} ${hours % 24} h`;
+  if (days) return `${count(days, "day")} ${hours % 24} h`;
   return hours ? `${hours} h ${minutes % 60} min` : `${minutes} min`;
 }
 
