@@ -358,6 +358,9 @@ def test_tensors_in_numpy_out() -> None:
         np.testing.assert_allclose(got.values, expected, rtol=near, atol=near / 100)
         exact = [x.detach().double().numpy() for x in tensors]
         np.testing.assert_allclose(weights(*tensors), weights(*exact), rtol=1e-4, atol=1e-6)
+        known = torch.as_tensor(logsumexp_of(prepare(*exact))).to(dtype)
+        again = weights(*tensors, logsumexp=known)
+        np.testing.assert_allclose(again, weights(*exact), rtol=near, atol=near / 100)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from limelight.allowed import Allowed, flatten
-from limelight.arrays import dtype_name, expand, is_torch
+from limelight.arrays import as_numpy, dtype_name, expand, is_torch
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.masks import as_mask
 from limelight.numbers import counted
@@ -92,6 +92,15 @@ class Call:
     def device(self) -> str:
         """The kind of device: cpu, cuda, …"""
         return "cpu" if isinstance(self.query, np.ndarray) else str(self.query.device.type)
+
+    def numpy(self) -> Call:
+        """The same call on NumPy arrays: views of tensors that are on the CPU."""
+        names = ("query", "key", "value", "bias", "sinks")
+        arrays = {name: as_numpy(getattr(self, name)) for name in names}
+        allowed = self.allowed
+        if is_torch(allowed.dense):
+            allowed = replace(allowed, dense=as_numpy(allowed.dense))
+        return replace(self, **arrays, allowed=allowed)
 
     def restore(self, array: Any) -> Any:
         """[B, Hq, Nq, …] back to the caller's axes."""

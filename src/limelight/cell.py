@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from limelight import reference
 from limelight.allowed import Allowed
-from limelight.arrays import as_numpy, index, jsonable
+from limelight.arrays import index, jsonable
 from limelight.call import Call
 from limelight.numbers import number, operand, scale_name, vector
 
@@ -159,6 +159,7 @@ def cell(
         for i, size, name in zip((row, column, head, batch), sizes,
                                  ("query", "key", "head", "batch entry"), strict=True)
     )  # fmt: skip
+    call = call.numpy()
     at_hand = max_logit is not None and logsumexp is not None
     keys = np.array([column]) if at_hand else np.arange(call.keys)
     here = 0 if at_hand else column
@@ -172,12 +173,12 @@ def cell(
     else:
         row_max, total = float(steps.max_logit[0, 0, 0]), float(steps.logsumexp[0, 0, 0])
     logit, allowed = float(flat["logits"][here]), bool(flat["allowed"][here])
-    query = np.asarray(as_numpy(call.query)[batch, head, row], np.float64)
+    query = np.asarray(call.query[batch, head, row], np.float64)
     key_head = head // call.group
-    key = np.asarray(as_numpy(call.key)[batch, key_head, column], np.float64)
+    key = np.asarray(call.key[batch, key_head, column], np.float64)
     value = None
     if call.value_size:
-        value = np.asarray(as_numpy(call.value)[batch, key_head, column], np.float64)
+        value = np.asarray(call.value[batch, key_head, column], np.float64)
     with np.errstate(all="ignore"):
         weight = float(np.exp(logit - total)) if allowed else 0.0
         contribution = (
@@ -203,7 +204,7 @@ def _one_row(call: Call, row: int, keys: NDArray[np.intp], head: int, batch: int
     tile = call.allowed.tile(np.array([row]), keys)
     if tile is not None:
         tile = tile[batch if tile.shape[0] > 1 else 0, head if tile.shape[1] > 1 else 0][None, None]
-    bias = as_numpy(call.bias)
+    bias = call.bias
     if bias is not None:
         bias = bias[batch if bias.shape[0] > 1 else 0, head if bias.shape[1] > 1 else 0]
         bias = bias[row if bias.shape[0] > 1 else 0]
@@ -211,12 +212,12 @@ def _one_row(call: Call, row: int, keys: NDArray[np.intp], head: int, batch: int
         bias = bias[None, None, None]
     key_head = head // call.group
     return Call(
-        query=as_numpy(call.query)[batch, head, row][None, None, None],
-        key=as_numpy(call.key)[batch, key_head][keys][None, None],
-        value=as_numpy(call.value)[batch, key_head][keys, :0][None, None],
+        query=call.query[batch, head, row][None, None, None],
+        key=call.key[batch, key_head][keys][None, None],
+        value=call.value[batch, key_head][keys, :0][None, None],
         allowed=Allowed(1, len(keys), dense=tile),
         bias=bias, scale=call.scale, softcap=call.softcap,
-        sinks=None if call.sinks is None else as_numpy(call.sinks)[head : head + 1],
+        sinks=None if call.sinks is None else call.sinks[head : head + 1],
         batch_shape=(1,), headless=False,
     )  # fmt: skip
 

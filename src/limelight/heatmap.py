@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight import regions
-from limelight.arrays import index, is_integer, is_torch
+from limelight.arrays import as_numpy, index, is_integer, is_torch
 from limelight.call import Call, prepare
 from limelight.engines import Engine, choose, find
 from limelight.errors import ArgumentError, ShapeError
@@ -338,7 +338,7 @@ def _zeros(call: Call, *shape: int) -> Array:
 
 
 def _array(array: Any) -> Array:
-    return np.asarray(array.cpu() if is_torch(array) else array)
+    return np.asarray(as_numpy(array))
 
 
 def _call(
@@ -354,7 +354,7 @@ def _on_engine(call: Call, engine: str) -> tuple[Call, Engine]:
     Weights need no values, but GPU engines want some to mix: the keys will do.
     """
     if is_torch(call.query):
-        call = _numpy_call(call) if call.device == "cpu" else _detached(call)
+        call = call.numpy() if call.device == "cpu" else _detached(call)
     if not is_torch(call.query) and call.value_size:
         call = replace(call, value=call.key[..., :0])
     return call, choose(call, engine)
@@ -364,22 +364,6 @@ def _detached(call: Call) -> Call:
     given = (call.query, call.key, call.bias, call.sinks)
     query, key, bias, sinks = (None if tensor is None else tensor.detach() for tensor in given)
     return replace(call, query=query, key=key, value=key, bias=bias, sinks=sinks)
-
-
-def _numpy_call(call: Call) -> Call:
-    """NumPy views of CPU tensors; bfloat16, which NumPy does not have, becomes float32 exactly."""
-
-    def view(tensor: Any) -> Any:
-        if tensor is None:
-            return None
-        tensor = tensor.detach()
-        return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
-
-    return replace(
-        call, query=view(call.query), key=view(call.key), value=view(call.value),
-        bias=view(call.bias), sinks=view(call.sinks),
-        allowed=replace(call.allowed, dense=view(call.allowed.dense)),
-    )  # fmt: skip
 
 
 def _kernel(engine: Engine, call: Call, name: str) -> Any:
@@ -453,7 +437,7 @@ def _single_bins(
 def _check_logsumexp(call: Call, logsumexp: Any) -> Array | None:
     if logsumexp is None:
         return None
-    array = logsumexp.detach().cpu().numpy() if is_torch(logsumexp) else np.asarray(logsumexp)
+    array = _array(logsumexp)
     lead = call.batch_shape if call.headless else (*call.batch_shape, call.query_heads)
     if array.shape != (*lead, call.queries):
         raise ShapeError(f"the logsumexp has shape {array.shape}, but one number a row is "

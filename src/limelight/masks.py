@@ -544,9 +544,7 @@ def _check_align(align: str) -> None:
 
 def _integers(value: Any, name: str, least: int | None = 0) -> NDArray[np.int64]:
     """A read-only copy as int64, so that the mask cannot change under whoever holds it."""
-    if is_torch(value):
-        value = value.detach().cpu().numpy()
-    array = np.asarray(value)
+    array = np.asarray(as_numpy(value))
     if array.dtype.kind not in "iu" and array.size:
         raise DtypeError(f"{name} takes whole numbers, and got {array.dtype} {_short(array)}")
     array = array.astype(np.int64)

@@ -162,7 +162,7 @@ class View:
             case "band":
                 return self._window(parts["sliding_window"], parts["sliding_window"])
             case "chunks":
-                start = parts["left_padding"].cpu().numpy()[:, None]
+                start = as_numpy(parts["left_padding"])[:, None]
                 places = (np.arange(n) + at - start for n, at in self._axes)
                 queries, keys = (place // parts["chunk_size"] for place in places)
                 return Documents(keys, queries)
@@ -208,7 +208,7 @@ class View:
         raise NotImplementedError
 
     def _documents(self, ids: Tensor, several: bool = False) -> Mask:
-        table = ids.cpu().numpy()
+        table = as_numpy(ids)
         queries, keys = (table[:, at : at + n] for n, at in self._axes)
         if queries.shape[1] != self.nq or keys.shape[1] != self.nk:
             raise NotImplementedError
@@ -218,7 +218,7 @@ class View:
 
     def _padding(self, flags: Tensor) -> Mask | None:
         """Which keys are real: a few lengths where padding stands at the ends, as it should."""
-        real = flags[:, self.k_offset : self.k_offset + self.nk].cpu().numpy().astype(np.bool_)
+        real = as_numpy(flags[:, self.k_offset : self.k_offset + self.nk]).astype(np.bool_)
         if real.shape[1] != self.nk:
             raise NotImplementedError
         if real.all():

@@ -7,12 +7,12 @@ NumPy lacks, goes as float32) and their arrays come back as tensors of the call'
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from limelight.arrays import as_numpy
 from limelight.call import Call
 from limelight.engines import choose
 from limelight.reference import Gradients, State
@@ -62,7 +62,7 @@ def compute(call: Call, engine: str, *, health: bool) -> State:
     if row.takes_tensors:
         state: State = row.module.forward(call, health=health)
         return state
-    return _tensors(row.module.forward(_arrays(call), health=health), call)
+    return _tensors(row.module.forward(call.numpy(), health=health), call)
 
 
 def backward(call: Call, engine: str, state: State, grad_output: Tensor) -> Gradients:
@@ -71,8 +71,8 @@ def backward(call: Call, engine: str, state: State, grad_output: Tensor) -> Grad
     if row.takes_tensors:
         grads: Gradients = row.module.backward(call, state, grad_output)
         return grads
-    arrays = State(_array(state.output), _array(state.logsumexp))
-    grads = row.module.backward(_arrays(call), arrays, _array(grad_output))
+    arrays = State(as_numpy(state.output), as_numpy(state.logsumexp))
+    grads = row.module.backward(call.numpy(), arrays, as_numpy(grad_output))
     return Gradients(*(
         None if given is None else torch.from_numpy(gradient).to(given.dtype)
         for gradient, given in (
@@ -80,22 +80,6 @@ def backward(call: Call, engine: str, state: State, grad_output: Tensor) -> Grad
             (grads.bias, call.bias), (grads.sinks, call.sinks),
         )
     ))  # fmt: skip
-
-
-def _arrays(call: Call) -> Call:
-    dense = call.allowed.dense
-    return replace(
-        call,
-        query=_array(call.query), key=_array(call.key), value=_array(call.value),
-        allowed=call.allowed if dense is None else replace(call.allowed, dense=_array(dense)),
-        bias=None if call.bias is None else _array(call.bias),
-        sinks=None if call.sinks is None else _array(call.sinks),
-    )  # fmt: skip
-
-
-def _array(tensor: Tensor) -> Any:
-    tensor = tensor.detach()
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 def _tensors(state: State, call: Call) -> State:

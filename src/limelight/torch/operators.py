@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from limelight.allowed import Allowed
+from limelight.arrays import as_numpy
 from limelight.call import Call, check_scale, check_softcap
 from limelight.reference import State
 from limelight.torch import bridge
@@ -61,7 +62,7 @@ def make_call(
     allowed = Allowed(
         nq, nk,
         band=None if band is None else (max(band[0], -nq), min(band[1], nk)),
-        spans=None if spans is None else spans.cpu().numpy(),
+        spans=as_numpy(spans),
         dense=dense,
     )  # fmt: skip
     scale, softcap = check_scale(scale), None if softcap is None else check_softcap(softcap)
