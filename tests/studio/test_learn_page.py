@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.studio.looking import focused
@@ -103,6 +104,42 @@ def test_the_lab_moves_nothing_below(page: Any) -> None:
         lab.get_by_role("textbox", name="d k").fill(str(d_k))
         tops.add(page.evaluate("document.getElementById('example').offsetTop"))
     assert len(tops) == 1
+
+
+def test_other_numbers_move_nothing(page: Any) -> None:
+    ready(page)
+    lab, example, training, future = (
+        page.locator(f"#{part}") for part in ("lab", "example", "training", "future")
+    )
+    held = """() => [...document.querySelectorAll(`#lab .slide input, #lab .marks span, #future .cell,
+        #example :is(th, td), #training .numbers :is(th, td), #future .numbers :is(th, td)`)].map(
+            each => { const box = each.getBoundingClientRect(); return [box.left, box.width]; })"""
+    tops = "() => [...document.querySelectorAll('main section[id]')].map(part => part.offsetTop)"
+    boxes, starts = np.array(page.evaluate(held)), page.evaluate(tops)
+
+    def across(what: str) -> None:
+        assert np.abs(page.evaluate(held) - boxes).max() < 0.5, what
+
+    def same(what: str) -> None:
+        across(what)
+        assert page.evaluate(tops) == starts, what
+
+    for d_k in (3, 100, 1024):
+        lab.get_by_role("textbox", name="d k").fill(str(d_k))
+        same(f"the lab's d_k = {d_k}")
+    for field in (0, 2, 5, 9):
+        for number in ("-2", "0", "4"):
+            example.get_by_role("textbox").nth(field).fill(number)
+            same(f"{number} in the example's field {field}")
+        example.get_by_role("textbox").nth(field).fill("-12.345")  # long sums take a second line
+        across(f"a long number in the example's field {field}")
+        example.get_by_role("button", name="Start over").click()
+    for figure in ("Gradient", "Entropy", "Saturated", "Loss"):
+        training.get_by_role("button", name=figure, exact=True).click()
+        same(f"the training's {figure}")
+    for row in future.locator(".word").all():
+        row.click()
+        same(f"the row of {row.text_content()}")
 
 
 @pytest.mark.parametrize("width", [1440, 768, 360])
