@@ -19,7 +19,7 @@ from limelight.studio.limits import Limits
 from tests.studio.conftest import Running
 
 LIMITS = Limits()
-EVERY_PATH = ["/", "/assets/x.js", "/api/about", "/api/captures", "/api/openapi.json", "/nothing"]
+EVERY_PATH = ["/", "/assets/x.js", "/api/quiz", "/api/captures", "/api/openapi.json", "/nothing"]
 
 
 def raw(port: int, data: bytes) -> bytes:
@@ -87,7 +87,7 @@ def test_two_hosts_or_none_are_refused(studio: Running) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_its_own_names_are_answered(studio: Running, host: str) -> None:
-    assert studio.ask("/api/about", headers={"Host": f"{host}:{studio.port}"}).status == 200
+    assert studio.ask("/api/quiz", headers={"Host": f"{host}:{studio.port}"}).status == 200
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_its_own_names_are_answered(studio: Running, host: str) -> None:
 def test_another_origin_is_refused(studio: Running, origin: str, method: str) -> None:
     origin = origin.format(netloc=studio.netloc, port=studio.port)
     body = {} if method == "POST" else None
-    reply = studio.ask("/api/about", method, body=body, headers={"Origin": origin})
+    reply = studio.ask("/api/quiz", method, body=body, headers={"Origin": origin})
     assert reply.status == 403
 
 
@@ -127,7 +127,7 @@ def test_another_site_may_link_to_the_front_page_but_not_frame_it(studio: Runnin
         "Sec-Fetch-Dest": "document",
     }
     assert studio.ask("/", headers=link).status in (200, 503)
-    assert studio.ask("/api/about", headers=link).status == 403
+    assert studio.ask("/api/quiz", headers=link).status == 403
     assert studio.ask("/", headers={**link, "Sec-Fetch-Dest": "iframe"}).status == 403
 
 
@@ -179,11 +179,11 @@ def test_the_token_is_exchanged_for_a_cookie_and_leaves_the_address(studio: Runn
     value, *rules = (part.strip() for part in reply.headers["set-cookie"].split(";"))
     assert {rule.lower() for rule in rules} == {"httponly", "path=/", "samesite=strict"}
     assert studio.token not in value
-    assert studio.ask("/api/about", let_in=False, headers={"Cookie": value}).status == 200
+    assert studio.ask("/api/quiz", let_in=False, headers={"Cookie": value}).status == 200
 
 
 def test_the_token_opens_only_the_front_page(studio: Running) -> None:
-    assert studio.ask(f"/api/about?token={studio.token}", let_in=False).status == 401
+    assert studio.ask(f"/api/quiz?token={studio.token}", let_in=False).status == 401
     assert studio.ask(f"//evil.example?token={studio.token}", let_in=False).status == 401
 
 
@@ -237,7 +237,7 @@ def test_there_is_no_cors_and_no_other_method(studio: Running, method: str) -> N
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Private-Network": "true",
     }
-    reply = studio.ask("/api/about", method, headers=asked)
+    reply = studio.ask("/api/quiz", method, headers=asked)
     assert reply.status == 405
     assert not [name for name in reply.headers if name.startswith("access-control")]
 
@@ -265,7 +265,7 @@ def test_the_policy_has_no_inline_and_no_other_place() -> None:
 
 
 def test_long_headers_are_refused(studio: Running) -> None:
-    assert studio.ask("/api/about", headers={"X-Long": "x" * LIMITS.header_bytes}).status == 431
+    assert studio.ask("/api/quiz", headers={"X-Long": "x" * LIMITS.header_bytes}).status == 431
     try:
         endless = raw(studio.port, b"GET / HTTP/1.1\r\nX: " + b"x" * 2**20)
     except ConnectionError:
@@ -274,7 +274,7 @@ def test_long_headers_are_refused(studio: Running) -> None:
 
 
 def test_a_long_address_is_refused(studio: Running) -> None:
-    reply = studio.ask("/api/about?x=" + "x" * LIMITS.query_bytes)
+    reply = studio.ask("/api/quiz?x=" + "x" * LIMITS.query_bytes)
     assert reply.status == 414
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from limelight.studio.api import (
-    about,
     captures,
     experiments,
     exports,
@@ -16,7 +15,6 @@ from limelight.studio.api import (
 from limelight.studio.endpoint import Endpoint
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    *about.ENDPOINTS,
     *captures.ENDPOINTS,
     *heads.ENDPOINTS,
     *kinds.ENDPOINTS,
