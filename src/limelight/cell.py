@@ -7,7 +7,7 @@ scores, or a single dot product where the row's statistics are at hand.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -19,6 +19,7 @@ from limelight.allowed import Allowed
 from limelight.arrays import index, jsonable
 from limelight.call import Call
 from limelight.numbers import number, operand, scale_name, vector
+from limelight.regions import one_head, some_rows
 
 Vector = NDArray[np.float64]
 
@@ -201,25 +202,15 @@ def cell(
 
 def _one_row(call: Call, row: int, keys: NDArray[np.intp], head: int, batch: int) -> Call:
     """The call cut down to one query of one head and some of its keys."""
-    tile = call.allowed.tile(np.array([row]), keys)
-    if tile is not None:
-        tile = tile[batch if tile.shape[0] > 1 else 0, head if tile.shape[1] > 1 else 0][None, None]
-    bias = call.bias
-    if bias is not None:
-        bias = bias[batch if bias.shape[0] > 1 else 0, head if bias.shape[1] > 1 else 0]
-        bias = bias[row if bias.shape[0] > 1 else 0]
-        bias = np.broadcast_to(bias if bias.shape[0] == 1 else bias[keys], len(keys))
-        bias = bias[None, None, None]
-    key_head = head // call.group
-    return Call(
-        query=call.query[batch, head, row][None, None, None],
-        key=call.key[batch, key_head][keys][None, None],
-        value=call.value[batch, key_head][keys, :0][None, None],
+    one = some_rows(one_head(call, head, batch), row, row + 1)
+    tile = one.allowed.tile(np.array([0]), keys)
+    return replace(
+        one,
+        key=one.key[:, :, keys],
+        value=one.value[:, :, keys, :0],
         allowed=Allowed(1, len(keys), dense=tile),
-        bias=bias, scale=call.scale, softcap=call.softcap,
-        sinks=None if call.sinks is None else call.sinks[head : head + 1],
-        batch_shape=(1,), headless=False,
-    )  # fmt: skip
+        bias=one.bias if one.bias is None or one.bias.shape[3] == 1 else one.bias[..., keys],
+    )
 
 
 def _named(what: str, index: int, token: str) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.allowed import CHUNK, Allowed
-from limelight.arrays import index
+from limelight.arrays import index, pick
 from limelight.call import Call
 from limelight.errors import ArgumentError
 
@@ -143,24 +143,18 @@ def one_head(call: Call, head: int, batch: int = 0) -> Call:
     """The call of one query head of one batch entry, whose results have neither axis."""
     batch = index(batch, call.batch, "batch entry")
     head = index(head, call.query_heads, "head")
-    key_head = head // call.group
-
-    def part(array: Any) -> Any:
-        array = array[batch : batch + 1] if array.shape[0] > 1 else array
-        return array[:, head : head + 1] if array.shape[1] > 1 else array
-
-    allowed = call.allowed
+    key_head, allowed = head // call.group, call.allowed
     return replace(
         call,
-        query=call.query[batch : batch + 1, head : head + 1],
-        key=call.key[batch : batch + 1, key_head : key_head + 1],
-        value=call.value[batch : batch + 1, key_head : key_head + 1],
+        query=pick(call.query, batch, head),
+        key=pick(call.key, batch, key_head),
+        value=pick(call.value, batch, key_head),
         allowed=replace(
             allowed,
-            spans=None if allowed.spans is None else part(allowed.spans),
-            dense=None if allowed.dense is None else part(allowed.dense),
+            spans=pick(allowed.spans, batch, head),
+            dense=pick(allowed.dense, batch, head),
         ),
-        bias=None if call.bias is None else part(call.bias),
+        bias=pick(call.bias, batch, head),
         sinks=None if call.sinks is None else call.sinks[head : head + 1],
         batch_shape=(),
         headless=True,

@@ -175,21 +175,19 @@ class Site:
         return self if self.batch == 1 else self._part(batch)
 
     def _part(self, batch: int, head: int | None = None) -> Site:
-        entry, own, shared = slice(batch, batch + 1), slice(None), slice(None)
-        if head is not None:
-            own, shared = (slice(at, at + 1) for at in (head, head // self._group))
-        rows = self.statistics if self.measured else None
+        key_head = None if head is None else head // self._group
+        said = vars(self.statistics).values() if self.measured else None
         return replace(
             self,
-            query=self.query[entry, own],
-            key=self.key[entry, shared],
-            value=None if self.value is None else self.value[entry, shared],
-            sinks=None if self.sinks is None else self.sinks[own],
+            query=pick(self.query, batch, head),
+            key=pick(self.key, batch, key_head),
+            value=pick(self.value, batch, key_head),
+            sinks=self.sinks if head is None or self.sinks is None else self.sinks[head : head + 1],
             mask=None if self.mask is None else _entry(self.mask, batch, head, self),
             bias=pick(self.bias, batch, head),
-            tokens=self.tokens[entry],
-            query_tokens=self.query_tokens[entry],
-            rows=None if rows is None else Rows(*(x[entry, own] for x in vars(rows).values())),
+            tokens=self.tokens[batch : batch + 1],
+            query_tokens=self.query_tokens[batch : batch + 1],
+            rows=None if said is None else Rows(*(pick(array, batch, head) for array in said)),
         )
 
     def trace(self, *, head: int = 0, batch: int = 0) -> Trace:
