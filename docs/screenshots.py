@@ -9,9 +9,7 @@ playwright, the built page (`make web`) and Chromium (LIMELIGHT_CHROMIUM names a
 from __future__ import annotations
 
 import io
-import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -21,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # for the samples that the tests look at too
+sys.path.insert(0, str(ROOT))  # for the studio and the samples of the tests
 
 IMAGES = ROOT / "docs" / "images"
 CHROMIUM = os.environ.get("LIMELIGHT_CHROMIUM", "/usr/bin/chromium")
@@ -64,24 +62,17 @@ SHOTS = (
 def studio() -> Iterator[str]:
     """The address of a running studio, with a long capture and a training run in its folder."""
     from tests.studio import samples
+    from tests.studio.conftest import start, stop
 
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         samples.long_capture(32_768, size=32, sharp=2.0).save(folder / "long.safetensors")
         samples.write_lines(folder / "run.jsonl", samples.run_lines(120, 6, 6))
-        command = [sys.executable, "-m", "limelight.cli", "studio", "--no-browser", "--port", "0",
-                   "--json", "--folder", place]  # fmt: skip
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            lines = ""
-            for line in process.stdout:
-                lines += line
-                if line.startswith("}"):
-                    break
-            try:
-                yield json.loads(lines)["url"]
-            finally:
-                process.terminate()
+        running = start(folder, folder / "studio.log")
+        try:
+            yield running.url
+        finally:
+            stop(running)
 
 
 def small(png: bytes) -> bytes:
