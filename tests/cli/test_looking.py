@@ -218,6 +218,15 @@ def test_the_grid_takes_no_entry() -> None:
     assert "--as grid shows all entries of the batch together: leave out --batch" in result.stderr
 
 
+def test_a_file_with_the_name_of_one_that_comes_along(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "llama").write_bytes(path.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert len(json.loads(run("heads", "./llama", "--json").stdout)["heads"]) == 6
+    assert run("heatmap", "./llama").stdout.startswith("Tiny\n")
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     for command in ("heatmap", "heads"):
         result = run(command, tmp_path / "none.safetensors")

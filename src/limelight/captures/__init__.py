@@ -86,9 +86,13 @@ class Captures:
 
     def __getitem__(self, name: str) -> Capture:
         """The capture of that name, opened."""
+        return self.row(name).open()
+
+    def row(self, name: str) -> Shipped:
+        """The capture of that name, as it is listed."""
         for row in self.rows:
             if row.name == name:
-                return row.open()
+                return row
         raise ArgumentError(f"no capture {name!r} comes along: choose {', '.join(self.names)}")
 
     def __iter__(self) -> Iterator[Shipped]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from limelight.capture import Capture, HealthTables, Site
 
 CaptureArgument = Annotated[
-    Path, typer.Argument(help="A capture file (.safetensors), or one that comes along: llama, …")
+    str, typer.Argument(help="A capture file (.safetensors), or one that comes along: llama, …")
 ]
 
 ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Replace a file that is there.")]
@@ -46,10 +46,10 @@ def unoccupied(path: Path, force: bool) -> None:
         raise ArgumentError(f"{path} is there already: give --force to replace it")
 
 
-def opened(path: Path) -> Capture:
+def opened(capture: str) -> Capture:
     from limelight.captures import open as open_capture
 
-    return open_capture(path)
+    return open_capture(capture)
 
 
 def chosen(capture: Capture, layer: str) -> Site:

@@ -8,7 +8,6 @@ import typer
 from rich.markup import escape
 
 from limelight.cli._edge import JsonOption, console, indented, print_json, right, show, table, whole
-from limelight.errors import ArgumentError
 
 FACTS = ("title", "model", "text", "selection", "weights", "licence", "package", "made", "command")
 
@@ -23,15 +22,12 @@ def captures(
     from limelight.captures import captures as shipped
 
     found = shipped()
-    if name is not None and name not in found.names:
-        raise ArgumentError(f"no capture {name!r} comes along: choose {', '.join(found.names)}")
-    rows = [row for row in found if name in (None, row.name)]
+    one = None if name is None else found.row(name)
     if json:
-        facts = [row.to_dict() for row in rows]
-        print_json(facts if name is None else facts[0])
+        print_json((found if one is None else one).to_dict())
         return
     out = console()
-    if name is None:
+    if one is None:
         head, *lines = found.table()
         view = right(whole(table(*head[:-1]), 0), 2, 3, 4)
         for line in lines:
@@ -41,6 +37,6 @@ def captures(
                   "into it.", style="dim")  # fmt: skip
         return
     for fact in FACTS:
-        if rows[0].source.get(fact):
+        if one.source.get(fact):
             out.print(fact, style="bold")
-            indented(out, escape(str(rows[0].source[fact]).rstrip()), 3)
+            indented(out, escape(str(one.source[fact]).rstrip()), 3)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from limelight.cli._edge import JsonOption, console, print_json, show, table, whole
-from limelight.cli._looking import COLOURS, ForceOption, figure_tables, folded, writable
+from limelight.cli._looking import COLOURS, ForceOption, figure_tables, folded, progress, writable
 from limelight.errors import ArgumentError, EngineError, FileError
 from limelight.numbers import counted
 
@@ -70,13 +67,11 @@ def inspect(
     elif half:
         raise ArgumentError("--half is how --save writes: give --save too")
     found = _capture(model, text, file, image, _numbers(layers), tokens, generate, values)
-    with _progress() as bar:
-        task = bar.add_task("Judging heads", total=len(found))
+    with progress("judging the heads") as told:
         tables = found.health()
-        seen = kinds.find(found, progress=lambda done, _: bar.update(task, completed=done))
+        seen = kinds.find(found, progress=told)
     if save is not None:
-        with _progress() as bar:
-            bar.add_task(f"Writing {save.name}", total=None)
+        with progress(f"writing {save.name}"):
             found.save(save, dtype="float16" if half else None)
     spent = time.perf_counter() - started
     if json:
@@ -109,17 +104,16 @@ def _capture(
     if file is not None:
         text = _read(file)
     os.environ.setdefault("TQDM_DISABLE", "1")  # one progress bar at a time: ours
-    with _progress() as bar:
-        task = bar.add_task(f"Loading {Path(model).name}", total=None)
+    with progress(f"loading {Path(model).name}"):
         from limelight import hf
 
         hf.quiet()
         loaded = hf.load(model)
-        count = _layer_count(loaded.model, layers)
-        bar.update(task, description=f"Running {loaded.name}", total=count, completed=0)
+    count, done = _layer_count(loaded.model, layers), itertools.count(1)
+    with progress(f"running {loaded.name}") as told:
         found: Capture = loaded.capture(
             text, image, layers=layers, values=values, tokens=tokens, generate=generate,
-            progress=None if generate else lambda _: bar.advance(task),
+            progress=None if generate else lambda _: told(next(done), count),
         )  # fmt: skip
         return found
 
@@ -164,15 +158,6 @@ def _read(path: Path) -> str:
         raise FileError(f"{path}: not UTF-8 text; an image goes with --image") from None
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar on stderr that is gone when its work is done; nothing where nobody looks."""
-    errors = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        yield bar
 
 
 def _record(

@@ -8,16 +8,12 @@ from typing import Annotated
 import typer
 
 from limelight.cli._edge import JsonOption, print_json
-from limelight.cli._looking import ForceOption, progress, writable
+from limelight.cli._looking import CaptureArgument, ForceOption, opened, progress, writable
 from limelight.numbers import counted
-
-MEGABYTE = 1_000_000
 
 
 def report(
-    capture: Annotated[
-        str, typer.Argument(help="A capture file (.safetensors), or one that comes along: llama, …")
-    ],
+    capture: CaptureArgument,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -30,17 +26,17 @@ def report(
     precision: Annotated[
         str, typer.Option(help="Of the vectors that cells are computed from: float16 or float32.")
     ] = "float16",
-    batch: Annotated[int, typer.Option(help="The entry of the batch that is shown.", min=0)] = 0,
+    batch: Annotated[int, typer.Option(help="The entry of the batch that is shown.")] = 0,
     title: Annotated[str | None, typer.Option(help="The report's title.")] = None,
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
     """Write a capture as one HTML file: health, heads, maps and cells, without a network."""
-    from limelight.captures import open as open_capture
     from limelight.report import write_report
+    from limelight.report.page import MEGABYTE
 
     target = output or Path(capture).with_suffix(".html")
-    held = open_capture(capture)
+    held = opened(capture)
     writable(target, (".html", ".htm"), force)
     with progress("looking at the heads") as told:
         made = write_report(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-from limelight.call import Call
+from limelight.call import FLOATS, Call
 from limelight.errors import EngineError
 
 
@@ -62,12 +62,10 @@ class Engine:
         return answer
 
 
-ALL_FLOATS = ("float64", "float32", "bfloat16", "float16")
-
 # From the plainest to the fastest: "auto" takes the last that can.
 ENGINES = (
-    Engine("reference", "the definition, in float64", ("cpu",), ALL_FLOATS, "O(n²)", False),
-    Engine("numpy", "tiles over BLAS, no compiler needed", ("cpu",), ALL_FLOATS, "O(n)", False),
+    Engine("reference", "the definition, in float64", ("cpu",), FLOATS, "O(n²)", False),
+    Engine("numpy", "tiles over BLAS, no compiler needed", ("cpu",), FLOATS, "O(n)", False),
     Engine(
         "native", "C++ with SIMD, fused", ("cpu",), ("float32", "bfloat16", "float16"), "O(n)", True
     ),

@@ -19,6 +19,7 @@ from limelight.hf.compact import CompactMask
 from limelight.hf.masks import only_eager
 from limelight.masks import Causal, Mask
 from limelight.torch import functional
+from limelight.torch.bridge import SITE
 
 CAUSAL = Causal()  # one for all layers, so that a recorder measures it once
 RECORDER = "limelight_recorder"  # the attribute on the modules of a model that is captured
@@ -110,7 +111,7 @@ def understand(
 
 def site_name(module: torch.nn.Module) -> str:
     """How a Monitor calls this place: the name it gave the module, else class and layer."""
-    name = getattr(module, "limelight_site", "")
+    name = getattr(module, SITE, "")
     if not name:
         layer = getattr(module, "layer_idx", None)
         name = type(module).__name__ + ("" if layer is None else f".{layer}")

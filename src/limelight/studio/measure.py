@@ -20,7 +20,7 @@ def measure(site: Site, cancel: Cancel) -> Site:
     They are kept where the site keeps them, so that its heads, its health and its kinds share
     them. An interrupted pass leaves nothing behind.
     """
-    if site.rows is not None or "statistics" in vars(site):
+    if site.measured:
         return site
     call = site.call
     step = max(ROWS, WORK // max(1, call.batch * call.query_heads * call.keys))
