@@ -27,8 +27,10 @@ from numpy.typing import NDArray
 
 from limelight.arrays import as_numpy, expand, is_torch, jsonable, namespace
 from limelight.call import Call
+from limelight.numbers import counted
 from limelight.records import lean
 from limelight.reference import State
+from limelight.tables import columns
 
 SATURATED, PEAKED = 0.95, 0.80
 
@@ -183,19 +185,10 @@ class Summary:
 
     def __repr__(self) -> str:
         rows, heads = int(self.rows.max(initial=0)), len(self.rows)
-        title = (
-            f"Health of {rows:,} row{'s' if rows != 1 else ''}"
-            f"{' a head' if heads > 1 else ''}, {heads} head{'s' if heads != 1 else ''}"
-        )
-        table = [HEADINGS, *self._cells()]
-        widths = [max(len(row[i]) for row in table) for i in range(len(HEADINGS))]
-        lines = [
-            "  ".join(
-                [*(cell.rjust(w) for cell, w in zip(row[:-1], widths, strict=False)), row[-1]]
-            )
-            for row in table
-        ]
-        return "\n".join([title, *(line.rstrip() for line in lines)])
+        each = " a head" if heads > 1 else ""
+        title = f"Health of {counted(rows, 'row')}{each}, {counted(heads, 'head')}"
+        verdict = len(HEADINGS) - 1
+        return "\n".join([title, *columns([HEADINGS, *self._cells()], left=[verdict])])
 
     def _repr_html_(self) -> str:
         def cells(row: tuple[str, ...], tag: str) -> str:

@@ -1,4 +1,4 @@
-"""How numbers are written for people: whole ones short, others to six digits, a real minus sign."""
+"""How numbers are written for people, whole ones short, others to six digits; and read."""
 
 from __future__ import annotations
 
@@ -25,6 +25,19 @@ def given(value: float) -> str:
     """
     digits, e, power = number(value).partition("e")
     return (digits.rstrip("0").rstrip(".") if "." in digits else digits) + e + power
+
+
+def parse(text: str) -> float:
+    """What a person wrote: "−" is a minus, 1/2 a half, and what is no number is NaN.
+
+    >>> parse("−1/2"), parse("half")
+    (-0.5, nan)
+    """
+    top, slash, bottom = text.strip().replace("−", "-").partition("/")
+    try:
+        return float(top) / (float(bottom) if slash else 1.0)
+    except (ValueError, ZeroDivisionError):
+        return math.nan
 
 
 def counted(count: int, word: str) -> str:

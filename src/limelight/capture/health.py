@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from limelight.capture.site import Site
 from limelight.errors import ArgumentError
 from limelight.health import PEAKED, SATURATED, Summary, written
-from limelight.tables import lit
+from limelight.numbers import counted
+from limelight.tables import columns, lit
 
 Table = NDArray[np.float64]
 FIGURES = tuple(field.name for field in fields(Summary))
@@ -87,18 +88,14 @@ class HealthTables:
         names = self.names()
         heading = ["", *(str(h) for h in range(table.shape[1]))]
         lines = [heading, *([name, *row] for name, row in zip(names, cells, strict=True))]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(heading))]
-        body = ["  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
-                for line in lines]  # fmt: skip
-        return "\n".join([TITLES[figure], *body])
+        return "\n".join([TITLES[figure], *columns(lines)])
 
     def __repr__(self) -> str:
         sites, heads = len(self.sites), max((len(s.rows) for s in self.summaries), default=0)
         words = self.verdict
         counts = ", ".join(f"{int((words == word).sum())} {word}"
                            for word in ("healthy", "peaked", "saturated"))  # fmt: skip
-        title = (f"Health of {sites} site{'s' if sites != 1 else ''} × {heads} "
-                 f"head{'s' if heads != 1 else ''}: {counts}")  # fmt: skip
+        title = f"Health of {counted(sites, 'site')} × {counted(heads, 'head')}: {counts}"
         note = f"! saturated (mean largest weight ≥ {SATURATED:g})   ~ peaked (≥ {PEAKED:g})"
         tables = [self.text(figure) for figure in SHOWN]
         return "\n\n".join([title, *tables, note])

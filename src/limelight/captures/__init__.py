@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from limelight.errors import ArgumentError, FileError
+from limelight.tables import columns
 
 if TYPE_CHECKING:
     from limelight.capture import Capture
@@ -124,10 +125,7 @@ class Captures:
 
     def __repr__(self) -> str:
         lines = self.table()
-        widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-        rows = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
-                for line in lines]  # fmt: skip
-        return "\n".join(rows)
+        return "\n".join(columns(lines, left=range(len(lines[0]))))
 
     def _repr_html_(self) -> str:
         from html import escape

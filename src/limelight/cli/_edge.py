@@ -16,6 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from limelight.errors import ArgumentError
+from limelight.numbers import parse
 
 INDENT = 3  # of tables
 
@@ -172,11 +173,7 @@ def plain(data: Any) -> Any:
 def number(text: str, name: str) -> float:
     """One finite number; a typographic minus and a fraction such as 1/2 are understood."""
     text = text.strip()
-    top, slash, bottom = text.replace("−", "-").partition("/")
-    try:
-        value = float(top) / (float(bottom) if slash else 1.0)
-    except (ValueError, ZeroDivisionError):
-        value = math.nan
+    value = parse(text)
     if math.isinf(value) and text[-1].isdigit():
         raise ArgumentError(f"{name}: {text!r} is too large: numbers here have 64 bits")
     if not math.isfinite(value):

@@ -13,7 +13,7 @@ from limelight.by_hand import by_hand, rounded
 from limelight.errors import ArgumentError
 from limelight.exercises.exercise import Array, Exercise, known
 from limelight.exercises.mistakes import candidates, distance
-from limelight.numbers import counted, number, vector
+from limelight.numbers import counted, number, parse, vector
 
 CLOSE = 0.005 + 1e-9  # two digits after the point
 HIDDEN_WORDS = frozenset(
@@ -256,12 +256,7 @@ def _number(part: Any) -> float | None:
     text = str(part).strip().lower()
     if text in HIDDEN_WORDS:
         return None
-    text = text.replace("−", "-").removeprefix("v")
-    top, slash, bottom = text.removesuffix("%").partition("/")
-    try:
-        found = float(top) / (float(bottom) if slash else 1.0)
-    except (ValueError, ZeroDivisionError):
-        raise ArgumentError(f"{str(part)!r} is not a number.") from None
+    found = parse(text.removeprefix("v").removesuffix("%"))
     if found == -math.inf:
         return None
     if math.isnan(found):
