@@ -7,7 +7,7 @@ in that precision (three times for gradients), plus its rounding floor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,6 @@ class Case:
     softcap: float | None = None
     sinks: bool = False
     spread: float = 1.0  # standard deviation of the queries
-    extra: dict[str, Any] = field(default_factory=dict)
 
     def arrays(self, dtype: Any = np.float64, seed: int = 0) -> tuple[list[Any], dict[str, Any]]:
         rng = np.random.default_rng(seed)

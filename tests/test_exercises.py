@@ -238,7 +238,6 @@ def test_every_mistake_has_its_own_name_and_words():
         assert mistake.says.endswith(".")
         assert mistake.instead.endswith(".")
         assert set(mistake.answers(CAUSAL)) <= set(STEPS)
-        assert set(mistake.to_dict()) == {"kind", "says", "instead"}
 
 
 def test_the_same_seed_gives_the_same_exercise():
@@ -253,10 +252,11 @@ def test_numbers_fit_on_paper():
         assert all(isinstance(x, int) and -10 <= x <= 10 for x in numbers)
 
 
-def test_exercise_round_trip_and_json():
+def test_exercises_and_feedback_are_json():
     for exercise in (WORKED, CAUSAL):
         data = json.loads(json.dumps(exercise.to_dict(answers=True), allow_nan=False))
-        assert Exercise.from_dict(data) == exercise
+        assert data["query"] == list(exercise.query)
+        assert data["keys"] == [list(key) for key in exercise.keys]
         assert data["answers"]["dominant"] == exercise.dominant
         assert [step["step"] for step in data["steps"]] == list(STEPS)
         assert "answers" not in exercise.to_dict()
@@ -290,11 +290,9 @@ def test_progress_moves_only_on_right_answers_and_forgets_nothing():
     assert now.step == "weights"
     assert now.shown == {"scaled"}
     now = now.answer(WORKED.weights).answer(WORKED.output).answer(0)
-    assert now.finished
+    assert now.step is None
     assert now.answer("1") is now.show() is now
-    data = json.loads(json.dumps(now.to_dict()))
-    assert data["finished"]
-    assert data["tries"] == {"raw": 2, "scaled": 0, "weights": 1, "output": 1, "dominant": 1}
+    assert now.tries == (2, 0, 1, 1, 1)
     assert Progress.at(WORKED, "weights").step == "weights"
 
 
@@ -321,9 +319,6 @@ def test_quiz_questions_are_sound():
         (lambda: QUIZ[0].check(3), ArgumentError, "there is no option 3: choose from 0 to 2"),
         (lambda: Exercise((1,), ((1,),), ((1,),), position=1), ArgumentError, "position=1"),
         (lambda: Exercise((1, 2), ((1,),), ((1,),)), ShapeError, "no dot product"),
-        (lambda: Exercise.from_dict({}), ArgumentError, "not an exercise"),
-        (lambda: Exercise.from_dict({"query": "ab", "keys": [], "values": []}), ArgumentError,
-         "not an exercise"),
     ],
 )  # fmt: skip
 def test_errors_say_what_came(attempt, error, message):

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import limelight as ll
-from limelight.allowed import MOST_SLOTS
+from limelight.allowed import EMPTY, FULL, MOST_SLOTS, PARTIAL
 from limelight.errors import ArgumentError, DtypeError, ShapeError
-from limelight.masks import EMPTY, FULL, PARTIAL, Mask, as_mask
+from limelight.masks import Mask, as_mask
 
 SIZES = st.tuples(st.integers(0, 12), st.integers(0, 12))
 

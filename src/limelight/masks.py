@@ -24,14 +24,14 @@ from limelight.arrays import as_numpy, dtype_name, expand, is_integer, is_torch
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 
 __all__ = [
-    "EMPTY",
-    "FULL",
-    "PARTIAL",
-    "Allowed",
+    "Both",
     "Causal",
     "Documents",
+    "Either",
+    "Explicit",
     "Lengths",
     "Mask",
+    "Not",
     "Prefix",
     "Window",
     "as_mask",

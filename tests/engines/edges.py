@@ -37,7 +37,7 @@ def _shapes() -> Any:
     ]
 
 
-def _run(isa: str, dtype: Any, shape: tuple[int, int, int, int]) -> None:
+def _run(dtype: Any, shape: tuple[int, int, int, int]) -> None:
     import limelight as ll
     from limelight.call import prepare
     from limelight.engines import native
@@ -84,7 +84,7 @@ def main() -> None:
         for dtype in (np.float32, np.float16, ml_dtypes.bfloat16):
             for shape in _shapes():
                 with np.errstate(all="ignore"):
-                    _run(isa, dtype, shape)
+                    _run(dtype, shape)
         print(f"{isa}: clean", flush=True)
 
 

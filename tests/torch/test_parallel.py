@@ -7,6 +7,7 @@ import os
 import re
 import time
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from limelight.torch import (
     unshard,
 )
 from limelight.torch.parallel import exchange
-from limelight.torch.parallel.scaling import Job, gather_traffic, ring_traffic
+from limelight.torch.parallel.scaling import Job
 from limelight.torch.parallel.sharding import LAYOUTS, Layout
 from tests.torch.ranks import Pool, good, on
 from tests.torch.sharded import CASES, Case, many, one_device
@@ -91,6 +92,14 @@ def count_messages(group: Any, length: int, layout: str, mask: Any) -> dict[str,
         dist.batch_isend_irecv = original
 
 
+def ring_traffic(sizes: Sequence[int], rank: int, hops: int, row: int) -> dict[str, tuple[int, int]]:
+    """Messages and bytes of one rank; a position's keys and values take `row` bytes, as do their gradients."""
+    held = [sizes[(rank - hop) % len(sizes)] for hop in range(hops + 1)]
+    forward = sum(n > 0 for n in held[:hops]), sum(held[:hops]) * row
+    follow = held if hops else []  # sums of gradients, one hop behind, which go home from where they end
+    return {"forward": forward, "backward": (forward[0] + sum(n > 0 for n in follow), forward[1] + sum(follow) * row)}
+
+
 @pytest.mark.parametrize(("layout", "mask", "hops"), [
     ("zigzag", None, {2: 1, 3: 2, 4: 3}),
     ("zigzag", ll.Causal(), {2: 1, 3: 2, 4: 3}),
@@ -106,8 +115,7 @@ def test_messages_and_bytes_are_those_of_the_formulas(length: int, ranks: int, l
     row = 2 * 2 * (8 + 8) * 4  # batch × key heads × sizes × bytes of float32; gradients travel as float32 too
     sizes = Layout(ranks, layout).sizes(length)
     for rank, found in enumerate(counted):
-        forward, backward = ring_traffic(sizes, rank, hops[ranks], row, row)
-        assert found == {"forward": forward, "backward": backward}
+        assert found == ring_traffic(sizes, rank, hops[ranks], row)
     if length == 48 and mask is None:  # equal shards: the formulas as the docs print them
         job = Job(length, ranks, heads=4, key_heads=2, head_size=8, batch=2, itemsize=4)
         assert counted[0]["forward"] == (ranks - 1, (ranks - 1) * job.shard_bytes)
@@ -144,7 +152,8 @@ def count_collectives(group: Any, length: int) -> dict[str, Any]:
 @pytest.mark.parametrize("length", [48, 37])
 def test_collectives_and_bytes_are_those_of_the_formulas(length: int, ranks: int) -> None:
     row = 2 * 2 * (8 + 8) * 4  # batch × key heads × sizes × bytes of float32
-    forward, backward = gather_traffic(Layout(ranks).sizes(length), row, row)
+    sent = (ranks - 1) * max(Layout(ranks).sizes(length)) * row  # the keys and values, and later their gradients
+    forward, backward = (1, sent), (2, 2 * sent)
     notes = (ranks - 1) * 20 * 8  # the 20 integers in which the ranks compare shapes and options
     for found in on(ranks, count_collectives, length):
         assert found == {"notes": notes, "forward": forward, "backward": backward}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -206,22 +205,6 @@ class Exercise:
             data["working"] = {step: list(self.working(step)) for step in STEPS}
         return data
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Exercise:
-        """The inverse of `to_dict`, for answers that come back from a page."""
-        try:
-            query, keys, values = data["query"], data["keys"], data["values"]
-            return cls(
-                _row(query), tuple(map(_row, keys)), tuple(map(_row, values)),
-                data.get("position"), data.get("level", 0), data.get("seed", 0),
-            )  # fmt: skip
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            if isinstance(error, ArgumentError):
-                raise
-            raise ArgumentError(
-                "not an exercise: give query, keys and values, as Exercise.to_dict() writes them"
-            ) from None
-
     def __repr__(self) -> str:
         lines = [f"Exercise(level {self.level}, seed {self.seed}), d_k = {self.d_k}",
                  f"  query = {vector(self.query)}"]  # fmt: skip
@@ -289,9 +272,3 @@ def _draw(rng: random.Random, level: int, seed: int) -> Exercise:
     (query,) = rows(1, made.size, low, 3)
     keys, values = rows(made.keys, made.size, low, 3), rows(made.keys, made.value_size, 0, 9)
     return Exercise(query, keys, values, position, level, seed)
-
-
-def _row(numbers: Sequence[Any]) -> Row:
-    if isinstance(numbers, str) or not all(type(x) in (int, float) for x in numbers):
-        raise TypeError
-    return tuple(numbers)

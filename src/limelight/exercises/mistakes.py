@@ -29,9 +29,6 @@ class Mistake:
     instead: str
     answers: Callable[[Exercise], Answers]
 
-    def to_dict(self) -> dict[str, str]:
-        return {"kind": self.kind, "says": self.says, "instead": self.instead}
-
 
 def slack(exercise: Exercise, step: str) -> Array:
     """How far a number of this step may be off and still be a matter of rounding.

@@ -37,10 +37,6 @@ class Progress:
         """The step to answer now; None at the end."""
         return STEPS[self.done] if self.done < len(STEPS) else None
 
-    @property
-    def finished(self) -> bool:
-        return self.step is None
-
     def answer(self, given: Any) -> Progress:
         """After an answer: one step on if it is right; else the same step with feedback.
 
@@ -62,12 +58,3 @@ class Progress:
         if self.step is None:
             return self
         return replace(self, done=self.done + 1, shown=self.shown | {self.step}, feedback=None)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "step": self.step, "finished": self.finished, "done": list(STEPS[: self.done]),
-            "tries": dict(zip(STEPS, self.tries, strict=True)),
-            "shown": [step for step in STEPS if step in self.shown],
-            "hinted": [step for step in STEPS if step in self.hinted],
-            "feedback": None if self.feedback is None else self.feedback.to_dict(),
-        }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What context parallelism costs: messages, bytes, memory and time, as formulas and as a forecast.
+"""What context parallelism costs: bytes, memory and time, as formulas and as a forecast.
 
     python -m limelight.torch.parallel.scaling                       a table for H200s
     python -m limelight.torch.parallel.scaling --plot scaling.png    the same as a picture
@@ -15,43 +15,8 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from limelight.errors import ArgumentError
-
-
-class Traffic(NamedTuple):
-    """What one rank sends."""
-
-    messages: int
-    bytes: int
-
-    def __add__(self, other: tuple[int, ...]) -> Traffic:  # type: ignore[override]
-        return Traffic(self.messages + other[0], self.bytes + other[1])
-
-
-def ring_traffic(
-    sizes: Sequence[int], rank: int, hops: int, row: int, gradient_row: int
-) -> tuple[Traffic, Traffic]:
-    """Forward and backward, to the byte. `sizes` are the ranks' positions, `row` the bytes of one
-    position's keys and values, `gradient_row` those of their gradients.
-
-    >>> ring_traffic([4, 4, 4, 4], rank=0, hops=3, row=10, gradient_row=20)
-    (Traffic(messages=3, bytes=120), Traffic(messages=7, bytes=440))
-    """
-    held = [sizes[(rank - hop) % len(sizes)] for hop in range(hops + 1)]
-    forward = Traffic(sum(n > 0 for n in held[:hops]), sum(held[:hops]) * row)
-    # the sums of the gradients follow, one hop behind, and go home from where they end
-    follow = held if hops else []
-    gradients = Traffic(sum(n > 0 for n in follow), sum(follow) * gradient_row)
-    return forward, forward + gradients
-
-
-def gather_traffic(sizes: Sequence[int], row: int, gradient_row: int) -> tuple[Traffic, Traffic]:
-    """The same for exchange="gather": collectives, and what leaves each rank in them."""
-    others, most = len(sizes) - 1, max(sizes)
-    forward = Traffic(1, others * most * row)
-    return forward, forward + Traffic(1, others * most * gradient_row)
 
 
 @dataclass(frozen=True)
