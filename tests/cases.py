@@ -15,7 +15,9 @@ import numpy as np
 import limelight as ll
 from limelight import reference
 from limelight.call import Call, prepare
+from limelight.engines import ENGINES, find
 
+HERE = [row.name for row in ENGINES if "cpu" in row.devices and row.missing() is None]
 FLOOR = 4  # units in the last place of the largest magnitude
 
 
@@ -61,6 +63,11 @@ class Case:
 
     def __str__(self) -> str:
         return self.name
+
+
+def widest(engine: str) -> Any:
+    """The type with the most digits that an engine takes."""
+    return np.dtype(find(engine).dtypes[0])
 
 
 def _random(density: float) -> Any:

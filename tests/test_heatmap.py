@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import limelight as ll
 from limelight import reference, regions
 from limelight.call import Call, prepare
-from limelight.engines import ENGINES, find
+from limelight.engines import find
 from limelight.errors import ArgumentError, EngineError, ShapeError
 from limelight.heatmap import (
     Heatmap,
@@ -34,9 +34,8 @@ from limelight.heatmap import (
     weights,
     weights_of,
 )
-from tests.cases import CASES, Case
+from tests.cases import CASES, HERE, Case
 
-HERE = [row.name for row in ENGINES if "cpu" in row.devices and row.missing() is None]
 IDS = {"ids": str}
 
 

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 import limelight as ll
 from limelight import reference
 from limelight.call import prepare
-from limelight.engines import ENGINES
-
-CPU = [engine.name for engine in ENGINES if "cpu" in engine.devices and engine.missing() is None]
+from tests.cases import HERE
 
 
 def draw(seed: int, *shape: int) -> np.ndarray:
@@ -26,7 +24,7 @@ seeds = st.integers(0, 2**31)
 lengths = st.integers(1, 40)
 
 
-@pytest.mark.parametrize("engine", CPU)
+@pytest.mark.parametrize("engine", HERE)
 @given(seed=seeds, nq=lengths, nk=lengths)
 def test_the_order_of_the_keys_does_not_matter(engine: str, seed: int, nq: int, nk: int) -> None:
     query, key, value = draw(seed, nq, 5), draw(seed + 1, nk, 5), draw(seed + 2, nk, 3)
@@ -37,7 +35,7 @@ def test_the_order_of_the_keys_does_not_matter(engine: str, seed: int, nq: int, 
     np.testing.assert_allclose(permuted.health.entropy, straight.health.entropy, atol=5e-6)
 
 
-@pytest.mark.parametrize("engine", CPU)
+@pytest.mark.parametrize("engine", HERE)
 @given(seed=seeds, shift=st.floats(-100, 100), nk=lengths)
 def test_a_shift_of_all_logits_changes_no_weight(
     engine: str, seed: int, shift: float, nk: int
@@ -52,7 +50,7 @@ def test_a_shift_of_all_logits_changes_no_weight(
     np.testing.assert_allclose(shifted.health.entropy, plain.health.entropy, atol=2e-4)
 
 
-@pytest.mark.parametrize("engine", CPU)
+@pytest.mark.parametrize("engine", HERE)
 @given(seed=seeds, heads=st.integers(1, 4), batch=st.integers(1, 3))
 def test_heads_and_batch_entries_do_not_mix(engine: str, seed: int, heads: int, batch: int) -> None:
     query, key, value = (draw(seed + i, batch, heads, 9, 5) for i in range(3))
@@ -65,7 +63,7 @@ def test_heads_and_batch_entries_do_not_mix(engine: str, seed: int, heads: int, 
             np.testing.assert_allclose(together[b, h], alone, atol=1e-6)
 
 
-@pytest.mark.parametrize("engine", CPU)
+@pytest.mark.parametrize("engine", HERE)
 @given(seed=seeds, n=lengths, factor=st.floats(-1e6, 1e6))
 def test_masked_values_are_irrelevant(engine: str, seed: int, n: int, factor: float) -> None:
     query, key, value = (draw(seed + i, n, 5) for i in range(3))

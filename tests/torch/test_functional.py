@@ -16,20 +16,18 @@ from torch.utils._pytree import tree_map
 import limelight as ll
 from limelight import reference
 from limelight.call import prepare
-from limelight.engines import ENGINES
+from limelight.engines import find
 from limelight.errors import ArgumentError, DtypeError, EngineError, LimelightError, ShapeError
 from limelight.masks import as_mask
 from limelight.torch import functional
-from tests.cases import CASES, Case, assert_close, plainly
+from tests.cases import CASES, HERE, Case, assert_close, plainly
 
 DTYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16}
 BY_NAME = {case.name: case for case in CASES}
 SOME = ["plain", "no-batch-axis", "two-batch-axes", "grouped", "decode", "causal-top-left", "window",
         "lengths-zero", "documents-causal", "prefix", "array-thin", "array-causal", "bias-rows",
         "bias-hides", "softcap", "sinks-masked", "large-logits", "everything"]  # fmt: skip
-TRAINED = [engine.name for engine in ENGINES if "cpu" in engine.devices and engine.missing() is None
-           and hasattr(engine.module, "backward")]  # fmt: skip
-HERE = [engine.name for engine in ENGINES if "cpu" in engine.devices and engine.missing() is None]
+TRAINED = [name for name in HERE if hasattr(find(name).module, "backward")]
 
 
 def tensors(case: Case, dtype: str) -> tuple[list[torch.Tensor], dict[str, Any]]:
