@@ -11,7 +11,6 @@ import pytest
 import limelight as ll
 from limelight import heads, reference
 from limelight.capture import Capture, Site
-from limelight.engines import _numpy_pool
 from limelight.errors import ArgumentError
 from limelight.heads import NAMES, brackets, find, repeats, scores
 from limelight.regions import one_head
@@ -127,8 +126,8 @@ def test_single_cells_of_every_case() -> None:
         done = reference.steps(call)
         rows, columns = rng.integers(0, call.queries, 97), rng.integers(0, call.keys, 97)
         last = call.batch - 1, call.query_heads - 1
-        got, allowed = _numpy_pool.pairs(one_head(call, last[1], last[0]), done.logsumexp[last],
-                                         rows, columns)
+        one = one_head(call, last[1], last[0])
+        got, allowed = heads.pairs(one, done.logsumexp[last], rows, columns)
         np.testing.assert_array_equal(allowed, done.allowed[last][rows, columns])
         exact = np.where(allowed, done.weights[last][rows, columns], 0.0)
         np.testing.assert_allclose(got, exact, rtol=1e-9, atol=1e-15, err_msg=case.name)

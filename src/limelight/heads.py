@@ -34,13 +34,13 @@ from numpy.typing import NDArray
 from limelight.arrays import index
 from limelight.call import Call
 from limelight.capture import Capture, Site
-from limelight.engines._numpy_pool import pairs
 from limelight.errors import ArgumentError
 from limelight.numbers import counted
 from limelight.regions import one_head
 
 Array = NDArray[Any]
 MOST_PAIRS = 1 << 20
+TOGETHER = 1 << 15  # single cells gathered at once
 OPENERS = {")": "(", "]": "[", "}": "{"}
 
 
@@ -213,6 +213,41 @@ def _score(call: Call, logsumexp: Array, keys: Array, rows: Array, columns: Arra
     mass = np.bincount(rows, weights, minlength=call.queries)[judged]
     even = np.bincount(rows, minlength=call.queries)[judged] / keys[judged]
     return Score(min(1.0, float(mass.mean())), float(even.mean()), len(judged))
+
+
+def pairs(call: Call, logsumexp: Array, rows: Array, columns: Array) -> tuple[Array, Array]:
+    """The weights of single cells (rows[n], columns[n]) of one head, and which are allowed.
+
+    In float64, a dot product each; 0 where not allowed. logsumexp is [Nq].
+    """
+    query, key = call.query[0, 0], call.key[0, 0]
+    shift = np.where(np.isneginf(logsumexp), 0.0, logsumexp).astype(np.float64)
+    logits = np.empty(len(rows))
+    for start in range(0, len(rows), TOGETHER):
+        at = slice(start, start + TOGETHER)
+        left, right = query[rows[at]].astype(np.float64), key[columns[at]].astype(np.float64)
+        logits[at] = call.scale * np.einsum("nd,nd->n", left, right)
+    if call.softcap is not None:
+        logits = call.softcap * np.tanh(logits / call.softcap)
+    allowed = np.ones(len(rows), np.bool_)
+    if call.allowed.band is not None or call.allowed.spans is not None:
+        spans = call.allowed.rows[0, 0, rows]  # [n, R, 2]
+        inside = (spans[..., 0] <= columns[:, None]) & (columns[:, None] < spans[..., 1])
+        allowed &= inside.any(axis=-1)
+    if call.allowed.dense is not None:
+        allowed &= _at(call.allowed.dense[0, 0], rows, columns)
+    if call.bias is not None:
+        bias = _at(call.bias[0, 0], rows, columns).astype(np.float64)
+        logits, allowed = logits + bias, allowed & ~np.isneginf(bias)
+    with np.errstate(all="ignore"):
+        weights = np.where(allowed, np.minimum(np.exp(logits - shift[rows]), 1.0), 0.0)
+    return weights, allowed
+
+
+def _at(array: Array, rows: Array, columns: Array) -> Array:
+    """Single cells of an array [Nq|1, Nk|1]."""
+    height, width = array.shape
+    return np.asarray(array[rows if height > 1 else 0, columns if width > 1 else 0])
 
 
 def _targets(site: Site, batch: int) -> dict[str, tuple[Array, Array]]:
