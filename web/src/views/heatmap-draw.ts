@@ -6,7 +6,7 @@ import type { Range } from "$lib/source";
 import type { Theme } from "$lib/theme.svelte";
 import type { Placed } from "$lib/tiles";
 
-type Ink = "ink" | "ink-soft" | "ink-faint" | "line" | "surface-raised" | "light" | "focus";
+type Ink = "ink" | "ink-soft" | "ink-faint" | "surface-raised" | "light" | "focus";
 type Spot = { readonly row: number; readonly column: number };
 
 export interface Scene {
@@ -53,8 +53,6 @@ export function draw(canvas: HTMLCanvasElement, tiles: readonly Placed[], scene:
   context.beginPath();
   context.roundRect(0, 0, plot.width, plot.height, 4);
   context.clip();
-  context.fillStyle = scene.colours.line;
-  context.fillRect(0, 0, plot.width, plot.height);
   context.imageSmoothingEnabled = false;
   for (const tile of tiles) place(context, tile, scene);
   gaps(context, scene);
