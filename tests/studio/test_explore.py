@@ -294,10 +294,9 @@ def test_a_studio_that_has_stopped_is_said_so(
 def test_a_map_that_takes_a_while_says_so(open_tab: Open) -> None:
     page = open_tab("#/explore")
     held: list[Any] = []
-    page.route("**/tile?*", held.append)
+    page.route("**/tile?*", lambda route: held.append(route))
     page.evaluate("location.hash = '#/explore/sample'")
     page.get_by_text("Computing the map…").wait_for()
-    page.unroute("**/tile?*")
     for route in held:
         route.continue_()
     page.get_by_text("Computing the map…").wait_for(state="detached")
