@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = ("torch", "triton", "transformers", "starlette", "uvicorn", "typer", "rich", "safetensors")
 
 
@@ -20,9 +22,19 @@ def test_nothing_heavy_is_loaded() -> None:
 
 
 def test_import_takes_less_than_a_fifth_of_a_second() -> None:
-    """Of a processor's time: other work on the machine does not count."""
-    code = "import time; start = time.process_time(); import limelight; print(time.process_time() - start)"
-    assert min(float(fresh(code)) for _ in range(5)) < 0.2
+    """Of a processor's time, or twice NumPy's where that alone takes a tenth: other work on the
+    machine does not count, and a slow one is allowed for."""
+    code = """
+from time import process_time
+start = process_time()
+import numpy
+middle = process_time()
+import limelight
+print(middle - start, process_time() - start)
+"""
+    times = [tuple(map(float, fresh(code).split())) for _ in range(5)]
+    numpy, whole = (min(column) for column in zip(*times, strict=True))
+    assert whole < max(0.2, 2 * numpy)
 
 
 def test_a_worked_example_without_torch() -> None:
@@ -33,3 +45,17 @@ import limelight as ll
 print(ll.attention([[2, 1]], [[2, 1], [1, 0], [0, -1]], [[10, 0], [0, 8], [1, 1]]).round(2).tolist())
 """
     assert fresh(code).strip() == "[[8.83, 0.86]]"
+
+
+def test_training_needs_numpy_and_torch_alone() -> None:
+    """A checkout on a GPU machine has neither the terminal's packages nor the studio's."""
+    pytest.importorskip("torch")
+    code = f"""
+import os, sys
+for name in {(*HEAVY[1:], "msgspec", "websockets")}: sys.modules[name] = None
+import limelight.torch, torch
+with limelight.torch.Monitor(limelight.torch.SelfAttention(8, heads=2), os.devnull) as monitor:
+    monitor.step()
+print(limelight.attention(*torch.ones(3, 1, 2, 4)).sum().item())
+"""
+    assert fresh(code).strip() == "8.0"

@@ -11,7 +11,8 @@ import pytest
 
 from limelight.cli.watch import Watched
 from limelight.errors import FileError
-from limelight.journal import FIGURES, SiteLine, Tail, is_journal
+from limelight.journal import FIGURES
+from limelight.journal.reading import SiteLine, Tail, is_journal
 from limelight.studio.runs import Run
 
 RUN = {"kind": "run", "format": "limelight.monitor", "version": 1, "model": "GPT", "started": 0.0}

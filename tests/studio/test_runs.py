@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from limelight.errors import ArgumentError, FileError
-from limelight.journal import FIGURES, Tail, is_journal
+from limelight.journal import FIGURES
+from limelight.journal.reading import Tail, is_journal
 from limelight.studio.runs import Run
 from tests.studio import samples
 from tests.studio.conftest import Running, run_alone

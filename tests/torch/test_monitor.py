@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import limelight as ll
 from limelight.errors import ArgumentError
-from limelight.journal import EndLine, RecordLine, Tail
+from limelight.journal.reading import EndLine, RecordLine, Tail
 from limelight.torch import Alarm, Monitor, bridge
 from limelight.torch.monitor.monitor import MonitorWarning
 from tests.torch.models import Language, batch

@@ -14,7 +14,7 @@ from rich.console import Console
 from limelight.cli import watch as command
 from limelight.cli.watch import Watched
 from limelight.errors import ArgumentError, FileError
-from limelight.journal import Journal
+from limelight.journal.writing import Journal
 from limelight.torch.monitor.alarms import DEFAULTS
 
 HEADER = {"kind": "run", "format": "limelight.monitor", "version": 1, "every": 50, "started": 0.0, "model": "GPT",

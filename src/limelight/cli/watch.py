@@ -19,7 +19,7 @@ from rich.text import Text
 from limelight.cli._edge import JsonOption, console, print_json, table
 from limelight.cli._looking import ForceOption, writable
 from limelight.errors import ArgumentError
-from limelight.journal import AlarmLine, EndLine, Line, RecordLine, RunLine, Tail
+from limelight.journal.reading import AlarmLine, EndLine, Line, RecordLine, RunLine, Tail
 from limelight.numbers import counted
 
 BARS = "▁▂▃▄▅▆▇█"

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError
-from limelight.journal import FIGURES, AlarmLine, EndLine, Line, RecordLine, RunLine, Tail
+from limelight.journal import FIGURES
+from limelight.journal.reading import AlarmLine, EndLine, Line, RecordLine, RunLine, Tail
 
 LOW_IS_WORSE = frozenset({"entropy", "spread"})
 MOST_HEADS, MOST_EVENTS = 1 << 16, 4_096

@@ -12,7 +12,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from limelight.arrays import jsonable
 from limelight.errors import LimelightError
-from limelight.journal import AlarmLine, Figure, Numbers, Tail, is_journal
+from limelight.journal import Figure
+from limelight.journal.reading import AlarmLine, Numbers, Tail, is_journal
 from limelight.studio.answers import to_json
 from limelight.studio.api.asked import Index, Name
 from limelight.studio.endpoint import Asked, Endpoint, Nothing

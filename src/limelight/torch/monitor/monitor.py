@@ -25,7 +25,8 @@ import torch
 from torch import nn
 
 from limelight.errors import ArgumentError
-from limelight.journal import FORMAT, VERSION, Journal
+from limelight.journal import FORMAT, VERSION
+from limelight.journal.writing import Journal
 from limelight.torch import bridge
 from limelight.torch.monitor import patch
 from limelight.torch.monitor.alarms import DEFAULTS, Alarm, Alarms

@@ -1,27 +1,19 @@
-"""The training monitor's file: JSON lines, written as training goes and read while it grows.
-
-docs/torch.md describes every kind of line. Reading one needs no torch.
-"""
+"""The monitor's file as the terminal and the studio read it while it grows: typed lines."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, get_args
+from typing import Annotated, Any, BinaryIO, Literal
 
 import msgspec
 
 from limelight.errors import FileError
+from limelight.journal import FIGURES, FORMAT, VERSION, Figure
 
-FORMAT, VERSION = "limelight.monitor", 1
 CHUNK, LONGEST_LINE = 4 << 20, 8 << 20  # bytes
 
-Figure = Literal[
-    "max_logit", "max_prob", "entropy", "spread", "peaked", "saturated", "not_a_number"
-]
-FIGURES: tuple[str, ...] = get_args(Figure)
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 Numbers = list[float | None]
 
@@ -92,28 +84,6 @@ class EndLine(msgspec.Struct, tag_field="kind", tag="end"):
 
 Line = RunLine | RecordLine | AlarmLine | EndLine
 _decoder = msgspec.json.Decoder(Line)
-
-
-class Journal:
-    """Appends lines to a file; each is complete on disk before the next begins."""
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            cut_short = self.path.exists() and not _ends_with_newline(self.path)
-            self._file = self.path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise FileError(f"cannot write {self.path}: {error.strerror or error}") from None
-        if cut_short:  # a run that was killed in mid-line
-            self._file.write("\n")
-
-    def write(self, line: dict[str, Any]) -> None:
-        self._file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
 
 
 @dataclass
@@ -189,12 +159,3 @@ def is_journal(path: Path) -> bool:
             return isinstance(_decoder.decode(file.readline(CHUNK)), RunLine)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return False
-
-
-def _ends_with_newline(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(0, 2)
-        if file.tell() == 0:
-            return True
-        file.seek(-1, 2)
-        return file.read(1) == b"\n"
