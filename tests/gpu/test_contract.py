@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -116,6 +117,29 @@ def test_strides(engine: str) -> None:
     state = module.forward(prepare(*slices), health=True)
     same = module.forward(prepare(*(x.contiguous() for x in slices)), health=True)
     assert torch.equal(state.output, same.output)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("keys", [256, 250])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bias_and_mask_in_any_layout(engine: str, keys: int, dtype: torch.dtype) -> None:
+    q, k, v = tensors(2, 2, keys, 64)
+    base = torch.randn(2, 2, 260, 261, device="cuda").to(dtype)
+    even = torch.randn(2, 2, keys, keys, device="cuda").to(dtype)
+    whole = base[..., :keys, :keys]
+    layouts = [
+        even, whole, base[..., 1 : keys + 1, 1 : keys + 1], whole.transpose(-1, -2), even[:1, :, :1],
+        even[:, :1, :, :1], whole.flip(-1), even[0, 0],
+    ]  # fmt: skip
+    module = find(engine).module
+    for bias in layouts:
+        for options in ({"bias": bias}, {"mask": bias > -1}, {"bias": bias, "mask": bias > -1}):
+            host = {name: array.cpu() for name, array in options.items()}
+            host = {n: a.double().numpy() if n == "bias" else a.numpy() for n, a in host.items()}
+            state = module.forward(prepare(q, k, v, **options), health=True)
+            right = oracle(q, k, v, **host)
+            assert abs(state.output.double().cpu().numpy() - right.output).max() < 0.03
+            assert np.allclose(state.logsumexp.cpu().numpy(), right.logsumexp, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -123,6 +123,7 @@ def tiles(call: Call, health: bool) -> Run:
     config = hopper_forward.Config(
         D=d, DV=dv, BN=keys, STAGES=tile.stages, CONSUMERS=tile.consumers, HEALTH=health,
         MODE=mode, MASKED=not mask.everything or nk % keys != 0 or call.bias is not None,
+        PAIRS=nk % keys == 0 and all(in_pairs(x) for x in (call.bias, mask.dense)),
         BAND=mask.band, LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots,
         DENSE=mask.dense is not None, BIAS=call.bias is not None,
         SOFTCAP=call.softcap is not None, SINKS=call.sinks is not None,
@@ -202,6 +203,16 @@ def reader(tensor: Any) -> Callable[[Any], Any]:
         taken = [s if s % 8 == 0 else 8 for s in strides[:3]] + [1]
         return lambda tensor: tensor.as_strided(tensor.shape, taken)
     return lambda tensor: tensor
+
+
+def in_pairs(array: Any) -> bool:
+    """Whether two neighbours of an array [B|1, H|1, Nq|1, Nk|1] are one aligned load; or None."""
+    from limelight.engines.gpu.masks import broadcast_strides
+
+    if array is None:
+        return True
+    *strides, step = broadcast_strides(array, 4)
+    return step == 1 and array.data_ptr() % 16 == 0 and all(n % 2 == 0 for n in strides)
 
 
 def fused_backward(call: Call) -> bool | None:

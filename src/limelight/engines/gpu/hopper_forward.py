@@ -71,6 +71,7 @@ class Config:
     HEALTH: bool
     MODE: int
     MASKED: bool
+    PAIRS: bool
     BAND: bool
     LEFT: bool
     SPANS: int
@@ -363,6 +364,18 @@ def _keep(s, bound, fill, COMPARE: gl.constexpr):
 
 
 @gluon.jit
+def _cells(p, C: gl.constexpr, ptr, sb, sh, sq, sk, b, h, rows, cols):
+    """A tile of an array [B|1, H|1, Nq|1, Nk|1]; past the last key and row are any numbers."""
+    at = ptr + b.to(gl.int64) * sb + h.to(gl.int64) * sh
+    at = at + (gl.minimum(rows, p.nq - 1).to(gl.int64) * sq)[:, None]
+    if C.PAIRS:
+        PAIR: gl.constexpr = ptr.dtype.element_ty.primitive_bitwidth // 4
+        at = at + cols[None, :]
+        return gl.load(gl.multiple_of(gl.max_contiguous(at, [1, 2]), [1, PAIR]))
+    return gl.load(at + (gl.minimum(cols, p.nk - 1).to(gl.int64) * sk)[None, :])
+
+
+@gluon.jit
 def _mask(p, C: gl.constexpr, s, b, h, rows, start, lane):
     """Logits of the columns from `start` on, with the cells that the mask forbids at `fill`."""
     cols = start + lane
@@ -384,11 +397,10 @@ def _mask(p, C: gl.constexpr, s, b, h, rows, start, lane):
                 inside = inside | ((cols[None, :] >= first) & (cols[None, :] < last))
             s = gl.where(inside, s, p.fill)
     if C.DENSE:
-        base = p.dense_ptr + b.to(gl.int64) * p.dense_sb + h.to(gl.int64) * p.dense_sh
-        at = base + (rows.to(gl.int64) * p.dense_sq)[:, None]
-        at = at + (cols.to(gl.int64) * p.dense_sk)[None, :]
-        inside = (rows < p.nq)[:, None] & (cols < p.nk)[None, :]
-        s = gl.where(gl.load(at, mask=inside, other=0) != 0, s, p.fill)
+        seen = _cells(
+            p, C, p.dense_ptr, p.dense_sb, p.dense_sh, p.dense_sq, p.dense_sk, b, h, rows, cols
+        )
+        s = gl.where(seen != 0, s, p.fill)
     return s
 
 
@@ -400,11 +412,9 @@ def _logits(p, C: gl.constexpr, s, b, h, rows, start, lane, MASKED: gl.constexpr
     elif C.BIAS:
         s = s * p.scale
     if C.BIAS:
-        base = p.bias_ptr + b.to(gl.int64) * p.bias_sb + h.to(gl.int64) * p.bias_sh
-        at = base + (rows.to(gl.int64) * p.bias_sq)[:, None]
-        at = at + (cols.to(gl.int64) * p.bias_sk)[None, :]
-        inside = (rows < p.nq)[:, None] & (cols < p.nk)[None, :]
-        x = gl.load(at, mask=inside, other=0.0).to(gl.float32)
+        x = _cells(
+            p, C, p.bias_ptr, p.bias_sb, p.bias_sh, p.bias_sq, p.bias_sk, b, h, rows, cols
+        ).to(gl.float32)
         s = gl.where(x == float("-inf"), p.fill, s + x)
     if MASKED:
         s = _mask(p, C, s, b, h, rows, start, lane)
@@ -792,7 +802,7 @@ def _finish(p, C: gl.constexpr, b, h, first_row, o, m, l, e, SL: gl.constexpr, O
 UNSPECIALISED = [
     "heads", "group", "nq", "nk", "tiles", "heads_total", "section", "total", "low", "high",
     "plan_sb", "plan_sh", "list_width", "spans_sb", "spans_sh", "spans_sq", "dense_sb",
-    "dense_sh", "dense_sq", "dense_sk", "bias_sb", "bias_sh", "bias_sq", "bias_sk",
+    "dense_sh", "dense_sq", "bias_sb", "bias_sh", "bias_sq",
 ]  # fmt: skip
 
 
