@@ -118,12 +118,13 @@ def tiles(call: Call, health: bool) -> Run:
         mode == 0 and mask.band and rows == keys == 128
         and mask.high % 128 == 0 and 0 <= mask.high <= nk - nq
     )  # fmt: skip
+    arrays = [array for array in (call.bias, mask.dense) if array is not None]
     after = call.softcap is not None or call.bias is not None  # logits are then made before c
     c = LOG2E if after else call.scale * LOG2E
     config = hopper_forward.Config(
         D=d, DV=dv, BN=keys, STAGES=tile.stages, CONSUMERS=tile.consumers, HEALTH=health,
         MODE=mode, MASKED=not mask.everything or nk % keys != 0 or call.bias is not None,
-        PAIRS=nk % keys == 0 and all(in_pairs(x) for x in (call.bias, mask.dense)),
+        PAIRS=nk % keys == 0 and bool(arrays) and all(map(in_pairs, arrays)),
         BAND=mask.band, LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots,
         DENSE=mask.dense is not None, BIAS=call.bias is not None,
         SOFTCAP=call.softcap is not None, SINKS=call.sinks is not None,
@@ -206,11 +207,9 @@ def reader(tensor: Any) -> Callable[[Any], Any]:
 
 
 def in_pairs(array: Any) -> bool:
-    """Whether two neighbours of an array [B|1, H|1, Nq|1, Nk|1] are one aligned load; or None."""
+    """Whether two neighbours of an array [B|1, H|1, Nq|1, Nk|1] are one aligned load."""
     from limelight.engines.gpu.masks import broadcast_strides
 
-    if array is None:
-        return True
     *strides, step = broadcast_strides(array, 4)
     return step == 1 and array.data_ptr() % 16 == 0 and all(n % 2 == 0 for n in strides)
 
