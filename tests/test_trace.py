@@ -10,7 +10,7 @@ import pytest
 import limelight as ll
 from limelight.call import prepare
 from limelight.cell import cell
-from limelight.errors import ArgumentError
+from limelight.errors import ArgumentError, EngineError
 from tests.cases import CASES, Case
 
 WORKED = ([[2, 1]], [[2, 1], [1, 0], [0, -1]], [[10, 0], [0, 8], [1, 1]])
@@ -122,3 +122,14 @@ def test_a_trace_without_values_says_so() -> None:
     assert "no values were given   peaked" in text
     assert "[]" not in text
     assert "scale by 1/√2" in text
+
+
+def test_a_trace_takes_what_attention_takes() -> None:
+    for engine in ("auto", "numpy", "reference"):
+        np.testing.assert_array_equal(
+            ll.trace(*WORKED, engine=engine).output, ll.trace(*WORKED).output
+        )
+    with pytest.raises(EngineError, match="there is no engine 'cuda': choose auto, reference"):
+        ll.trace(*WORKED, engine="cuda")
+    with pytest.raises(EngineError, match="the engine 'native' cannot do this call: it takes"):
+        ll.trace(*WORKED, engine="native")

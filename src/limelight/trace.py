@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from limelight import flow, reference
-from limelight.arrays import as_numpy, index, jsonable
+from limelight.arrays import index, jsonable
 from limelight.call import Call, prepare
 from limelight.cell import Cell, cell
+from limelight.engines import choose
 from limelight.errors import ArgumentError, ShapeError
 from limelight.health import Health
 from limelight.numbers import counted
@@ -38,9 +39,10 @@ def trace(
     scale: float | None = None,
     softcap: float | None = None,
     sinks: Any = None,
+    engine: str = "auto",
     tokens: Sequence[str] | tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> Trace:
-    """Attention with every step kept.
+    """Attention with every step kept; always by the reference, whichever engine is named.
 
     `tokens` names the keys, and the queries too (the last ones, where there are fewer); where they
     differ, give the pair (query tokens, key tokens).
@@ -55,9 +57,12 @@ def trace(
     ├─ key 2  −1             −0.707107  0.012669  [0.012669, 0.012669]
     ╰─▶ output = [8.829123, 0.858154]   peaked: key 0 has 88 % of the weight
     """
-    arrays = (as_numpy(x) for x in (query, key, value))
-    same = {"mask": as_numpy(mask), "bias": as_numpy(bias), "sinks": as_numpy(sinks)}
-    call = prepare(*arrays, scale=scale, softcap=softcap, **same)
+    call = prepare(
+        query, key, value, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks
+    )
+    if engine != "auto":
+        choose(call, engine)  # raises where it cannot
+    call = call.numpy()
     cells = call.batch * call.query_heads * call.queries * call.keys
     if cells > MOST_CELLS:
         raise ArgumentError(

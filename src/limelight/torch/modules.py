@@ -198,9 +198,7 @@ class SelfAttention(nn.Module):
     @torch.no_grad()
     def trace(self, x: Tensor, *, tokens: Sequence[str] | None = None, mask: Any = None) -> Trace:
         """Every step of the attention between the projections and W_O, in float64."""
-        options = self._options(mask)
-        del options["engine"]
-        return trace(*self.project(x), tokens=tokens, **options)
+        return trace(*self.project(x), tokens=tokens, **self._options(mask))
 
     def project(self, x: Tensor, cache: Cache | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """x to query [B, Hq, N, D], key and value [B, Hk, N, D]; what a cache holds comes first."""
