@@ -479,6 +479,18 @@ def test_more_errors() -> None:
         heatmap(QUERY, KEY, shape=(2, 2)).cells(5, 0)
 
 
+def test_what_is_looked_at_may_be_given_by_position() -> None:
+    query, key = np.random.default_rng(1).normal(size=(2, 2, 9, 4))
+    block = weights(query, key, rows=(2, 5), columns=[0, 3])
+    np.testing.assert_array_equal(weights(query, key, (2, 5), [0, 3]), block)
+    how = {"shape": (2, 3), "pool": "mean", "rows": (2, 9), "columns": (0, 7)}
+    by_position = heatmap(query, key, *how.values())
+    np.testing.assert_array_equal(by_position.values, heatmap(query, key, **how).values)
+    assert (by_position.rows, by_position.columns, by_position.pool) == ((2, 9), (0, 7), "mean")
+    best = top(query, key, rows=[4], k=2)
+    np.testing.assert_array_equal(top(query, key, [4], 2).columns, best.columns)
+
+
 def test_blocks_by_every_kind_of_index() -> None:
     rng = np.random.default_rng(0)
     query, key = rng.normal(size=(2, 9, 4)), rng.normal(size=(2, 7, 4))
