@@ -108,11 +108,18 @@ INLINE void reset_columns(const PoolSpace& x) {
 static void add_rows(const Picture& f, const PoolSpace& x, i64 tile, i64 r, i64 n, i64 a, i64 b,
                      bool& spoilt) {
     const vf unit = vset(f.logits.unit), c = vset(log2_e), floor = vset(exp2_floor / log2_e);
-    const float* const base = x.base + tile;
+    float* const base = x.base + tile;
     for (i64 i = r; i < r + n; ++i) {
         if (base[i] == base[i]) continue;
-        spoilt = true;  // a row that saw NaN: all its cells are NaN
-        for (i64 j = a; j < b; ++j) x.spoilt[j] |= x.s[i * POOL_KEYS + j] != -inf;
+        spoilt = true;  // a row that saw NaN: all that it sees is NaN, and what it does not is 0
+        base[i] = 0.0f;
+        for (i64 j = a; j < b; ++j) {
+            float& s = x.s[i * POOL_KEYS + j];
+            if (s == -inf) continue;
+            x.spoilt[j] = true;
+            x.sum[j] = std::numeric_limits<double>::quiet_NaN();
+            s = -inf;
+        }
     }
     for (i64 j = a; j < b; j += W) {
         if (f.pool.kind == Pooling::max) {

@@ -100,6 +100,11 @@ static Range slope_tile(const Call& call, const Logits& logits, i64 t, i64 count
         if (logits.written)
             to_logits<SCORES>(call, logits, row, k0 + a, columns, pr + a, x.slope, x.spare);
         if (partial) blot(call, row, k0 + a, k0 + a + columns, pr + a, -inf);
+        if (std::isnan(x.base[t + r]) || std::isnan(x.share[t + r])) {  // NaN is in all the row sees
+            for (i64 j = a; j < a + columns; ++j)
+                pr[j] = dr[j] = pr[j] == -inf ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+            continue;
+        }
         const vf base = vset(x.base[t + r]), share = vset(x.share[t + r]), delta = vset(x.delta[t + r]);
         for (i64 j = a; j < a + columns; j += W) {
             // At most 0: what rounding of a large logsumexp would add must not overflow.

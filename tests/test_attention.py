@@ -167,6 +167,28 @@ class TestEdges:
         assert np.array_equal(dirty.health.entropy[:, :5], clean.health.entropy[:, :5])
         assert not np.isfinite(dirty.output[:, 5:, 1]).any()  # and where it is seen, it is seen
 
+    @pytest.mark.parametrize("bad", [np.nan, np.inf])
+    @pytest.mark.parametrize("n", [7, 300])
+    def test_a_bad_query_reaches_no_key_that_it_does_not_see(
+        self, engine: str, n: int, bad: float
+    ) -> None:
+        row = n // 2
+        query, key, value = (torch.from_numpy(x) for x in drawn(engine, 3, 2, n, 3))
+        query[:, row] = bad
+        leaves = [x.requires_grad_() for x in (query, key, value)]
+        out = ll.attention(*leaves, mask=ll.Causal(), engine=engine)
+        _, by_key, by_value = torch.autograd.grad(out.sum(), leaves)
+        look = {"mask": ll.Causal(), "engine": engine}
+        pair = query.detach().numpy(), key.detach().numpy()
+        by_keys = [
+            by_key[0].sum(-1).numpy(), by_value[0].sum(-1).numpy(), ll.received(*pair, **look)[0],
+            ll.weights(*pair, **look)[0, row], ll.heatmap(*pair, shape=(1, n), **look).values[0, 0],
+            ll.heatmap(*pair, shape=(1, n), pool="mean", **look).values[0, 0],
+        ]  # fmt: skip
+        for found in by_keys:
+            assert np.isfinite(found[row + 1 :]).all()
+            assert np.isnan(found[: row + 1]).all() or np.isinf(bad)
+
     def test_a_visible_bad_value_spoils_only_its_column(self, engine: str) -> None:
         x = drawn(engine, 5, 3)
         value = x.copy()

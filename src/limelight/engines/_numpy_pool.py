@@ -119,9 +119,17 @@ def _shift(logsumexp: Array) -> Array:
     return shift
 
 
+def _below(logits: Array, shift: Array) -> Array:
+    """logit − logsumexp; −inf where nothing is allowed, also in a row that saw a NaN."""
+    power: Array = logits - shift[:, None]
+    if np.isnan(shift).any():
+        power[np.isneginf(logits)] = -np.inf
+    return power
+
+
 def _weights(logits: Array, shift: Array) -> Array:
     """exp(logit − logsumexp), at most 1 where a foreign logsumexp was rounded the other way."""
-    power: Array = logits - shift[:, None]
+    power = _below(logits, shift)
     np.exp(power, out=power)
     np.minimum(power, 1.0, out=power)
     return power
@@ -160,7 +168,7 @@ def _largest(call: Call, shift: Array, row_edges: Array, column_edges: Array) ->
             across = call.scale * across
         else:
             across, at = _reduce(np.maximum, tile.logits(call), tile.columns, column_edges, 1)
-        down, to = _reduce(np.maximum, across - shift[tile.rows, None], tile.rows, row_edges, 0)
+        down, to = _reduce(np.maximum, _below(across, shift[tile.rows]), tile.rows, row_edges, 0)
         np.maximum(best[to, at], down, out=best[to, at])
     return np.minimum(np.exp(best.astype(np.float64)), 1.0)
 

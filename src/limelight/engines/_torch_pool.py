@@ -43,7 +43,7 @@ def _pool(
     call: Call, logsumexp: Tensor, row_edges: Edges, column_edges: Edges, kind: str
 ) -> tuple[Tensor, Tensor]:
     """One head's picture."""
-    device, wide = call.query.device, _wide(call)
+    device = call.query.device
     first, last = int(column_edges[0]), int(column_edges[-1])
     shape = len(row_edges) - 1, len(column_edges) - 1
     begin = -torch.inf if kind == "max" else 0.0
@@ -58,7 +58,7 @@ def _pool(
         index = torch.arange(rows.start, rows.stop, device=device)
         to = torch.from_numpy(bins[rows.start - row_edges[0] : rows.stop - row_edges[0]]).to(device)
         logits, allowed = _logits(call, index, slice(first, last))
-        power = logits - _shift(logsumexp[rows].to(wide))[:, None]
+        power = _below(logits, logsumexp[rows])
         if kind == "max":
             across = _across(power, column_edges - first, "max").double()
             picture.scatter_reduce_(0, to[:, None].expand_as(across), across, "amax")
@@ -153,14 +153,14 @@ def _crop(array: Tensor, rows: Tensor, columns: Any) -> Tensor:
     return array if array.shape[1] == 1 else array[:, columns]
 
 
-def _shift(logsumexp: Tensor) -> Tensor:
-    """What is taken off a row's logits; a row without keys has nothing to take it off."""
-    return torch.where(logsumexp == -torch.inf, 0.0, logsumexp)
+def _below(logits: Tensor, logsumexp: Tensor) -> Tensor:
+    """logit − logsumexp; −inf where nothing is allowed, also in a row that saw a NaN."""
+    shifted = logits - logsumexp.to(logits.dtype)[:, None]
+    return torch.where(logits == -torch.inf, -torch.inf, shifted)
 
 
 def _weights(logits: Tensor, logsumexp: Tensor) -> Tensor:
-    shift = _shift(logsumexp.to(logits.dtype))
-    return (logits - shift[:, None]).exp().clamp(max=1.0)
+    return _below(logits, logsumexp).exp().clamp(max=1.0)
 
 
 def _across(cells: Tensor, edges: Edges, how: str) -> Tensor:

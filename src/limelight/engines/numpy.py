@@ -180,7 +180,7 @@ def _rows_backward(
     output = np.where(empty, 0.0, state.output[at].astype(wide))
     mean = (grad * output).sum(axis=-1, keepdims=True)
     for tile in _tiles(call, head, start):
-        p = np.where(empty, 0.0, np.exp(tile.logits - logsumexp))
+        p = _where(tile.allowed, np.where(empty, 0.0, np.exp(tile.logits - logsumexp)))
         by_weight = grad @ head.value[tile.columns].T
         by_logit = _where(tile.allowed, p * (by_weight - mean))
         by_score = _where(tile.allowed, by_logit * tile.slope)
