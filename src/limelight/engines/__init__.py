@@ -7,6 +7,9 @@ A row of the table says what an engine can take; its module, imported when first
     forward(call, *, health) -> State                output and row statistics
     backward(call, state, grad_output) -> Gradients  where the table promises gradients
 
+and may have its own pool, received, block and strongest, which look at the weights; without them
+those of _numpy_pool (arrays) or _torch_pool (tensors) are taken, and say what each one returns.
+
 Dispatch, documentation and tests all read this table.
 """
 
