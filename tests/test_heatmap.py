@@ -419,17 +419,35 @@ def test_nothing_to_look_at() -> None:
         assert best.rows.tolist() == list(range(rows))
     assert weights(query, none, rows=[2, 0]).shape == (2, 2, 0)
     assert top(np.zeros((0, 4)), np.zeros((5, 4))).columns.shape == (0, 8)
-    for call, text in (
-        (lambda: heatmap(none, key), "rows=None is an empty region: there are no queries"),
-        (lambda: heatmap(query, none), "columns=None is an empty region: there are no keys"),
-    ):
-        with pytest.raises(ArgumentError, match=text):
-            call()
     shut = heatmap(query, key, shape=(2, 2), mask=np.zeros((3, 5), bool))
     assert shut.empty.all()
     best = top(query, key, k=7, mask=ll.Causal())
     assert best.columns[0, 0].tolist() == [0, 1, 2, -1, -1, -1, -1]
     assert best.to_dict()["weights"][0][0][3:] == [0.0] * 4
+
+
+@pytest.mark.parametrize("engine", HERE)
+@pytest.mark.parametrize("tensors", [False, True])
+def test_a_map_without_queries_or_keys(engine: str, tensors: bool) -> None:
+    def made(*shape: int) -> Any:
+        array = np.ones(shape, np.float32)
+        return pytest.importorskip("torch").from_numpy(array) if tensors else array
+
+    for queries, keys, shape in ((0, 5, (0, 8)), (3, 0, (2, 0)), (0, 0, (0, 0))):
+        seen = heatmap(made(2, queries, 4), made(2, keys, 4), (2, 8), engine=engine)
+        assert (seen.values.shape, seen.values.dtype) == ((2, *shape), np.float32)
+        assert (seen.rows, seen.columns, seen.shape) == ((0, queries), (0, keys), shape)
+        assert seen.empty.shape == seen.values.shape
+        assert seen._repr_html_() is seen._repr_png_() is None
+        with pytest.raises(ShapeError, match="are no heat-map: give"):
+            seen.svg()
+    told: list[Any] = []
+    call = prepare(made(0, 4), made(5, 4))
+    assert heatmap_of(call, engine=engine, progress=lambda *at: told.append(at)).shape == (0, 256)
+    with pytest.raises(ArgumentError, match="pool='sum'"):
+        heatmap(made(0, 4), made(5, 4), pool="sum", engine=engine)
+    with pytest.raises(ArgumentError, match="rows=3:3 is an empty region: ask for at least one"):
+        heatmap(made(5, 4), made(5, 4), rows=slice(3, 3), engine=engine)
 
 
 QUERY, KEY = np.zeros((9, 4)), np.zeros((7, 4))

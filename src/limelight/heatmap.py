@@ -81,11 +81,11 @@ class Heatmap:
         shape = " × ".join(str(n) for n in self.values.shape)
         return f"Heatmap({shape}, {self.pool} of rows {r0:,}:{r1:,}, columns {c0:,}:{c1:,})"
 
-    def _repr_png_(self) -> bytes:
-        return self.png()
+    def _repr_png_(self) -> bytes | None:
+        return self.png() if self.values.size else None
 
-    def _repr_html_(self) -> str:
-        return self.svg()
+    def _repr_html_(self) -> str | None:
+        return self.svg() if self.values.size else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +156,8 @@ def heatmap(
 
     Bin p of P over n rows covers rows ⌊p·n/P⌋ up to ⌊(p+1)·n/P⌋, and at least one: a picture
     larger than the matrix repeats cells. A bin holds the largest (pool="max") or the mean
-    (pool="mean") weight of the cells that the mask allows, and NaN where it allows none.
+    (pool="mean") weight of the cells that the mask allows, and NaN where it allows none. Without
+    queries or keys the picture has no rows or no columns.
 
     shape          rows and columns of the picture
     rows, columns  None for all, a slice, or a pair (start, stop)
@@ -260,7 +261,7 @@ def heatmap_of(
     row_edges, column_edges = (regions.edges(*span, min(bins, size))
                                for span, bins, size in zip(spans, shape, sizes, strict=True))
     known: dict[str, Any] = {"logsumexp": logsumexp, "engine": engine}
-    if progress is None:
+    if progress is None or call.empty:
         values = pooled(call, row_edges, column_edges, pool, **known)
     else:
         values = _in_steps(call, row_edges, column_edges, pool, progress, known)
@@ -278,6 +279,9 @@ def pooled(
     if pool not in POOLS:
         raise ArgumentError(f"pool={pool!r}: choose 'max', a bin's largest weight, or 'mean'")
     call, chosen = _on_engine(call, engine)
+    if call.empty:
+        shape = call.batch, call.query_heads, len(row_edges) - 1, len(column_edges) - 1
+        return np.empty(shape, np.float32)
     statistics = _statistics(call, chosen, int(row_edges[0]), int(row_edges[-1]), logsumexp)
     return _pool(chosen, call, statistics, row_edges, column_edges, pool)
 

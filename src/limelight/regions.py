@@ -30,15 +30,15 @@ LARGEST_SIDE = 16_384  # bins a side: four times the widest screens, 1 GiB of fl
 def span(which: Any, n: int, name: str, of: str) -> tuple[int, int]:
     """A range of rows or columns as (start, stop): from None (all), a slice, a range or a pair.
 
-    Negative numbers count from the end. `name` is the argument's, `of` what there are n of.
+    Negative numbers count from the end. None is all of them, also where there are none. `name` is
+    the argument's, `of` what there are n of.
 
     >>> span((2, -1), 10, "rows", "queries")
     (2, 9)
     """
     if which is None:
-        start, stop = 0, n
-    else:
-        start, stop = _ends(which, n, name)
+        return 0, n
+    start, stop = _ends(which, n, name)
     if not 0 <= start <= n or not 0 <= stop <= n:
         raise ArgumentError(f"{name}={_show(which)} reaches outside the {n:,} {of}: they are "
                             f"numbered 0 to {n - 1:,}, and a range ends at {n:,} at most")
@@ -116,12 +116,12 @@ def edges(start: int, stop: int, bins: int) -> Index:
     >>> edges(0, 7, 3)
     array([0, 2, 4, 7])
     """
-    return start + np.arange(bins + 1, dtype=np.int64) * (stop - start) // bins
+    return start + np.arange(bins + 1, dtype=np.int64) * (stop - start) // max(1, bins)
 
 
 def repeats(cells: int, bins: int) -> Index | None:
     """Which of the cells each bin shows where there are more bins than cells, else None."""
-    return None if bins <= cells else np.arange(bins, dtype=np.int64) * cells // bins
+    return None if bins <= cells or not cells else np.arange(bins, dtype=np.int64) * cells // bins
 
 
 def chunks(row_edges: Index, column_edges: Index, most: int) -> Iterator[tuple[slice, slice]]:

@@ -212,6 +212,14 @@ def test_kinds_are_whole_in_a_narrow_terminal(path: Path, command: str) -> None:
     assert max(map(len, text.splitlines())) <= 60
 
 
+def test_a_layer_without_queries(tmp_path: Path) -> None:
+    path = tmp_path / "none.safetensors"
+    Capture((Site("layer.0", 0, np.ones((1, 2, 0, 4)), np.ones((1, 2, 5, 4))),)).save(path)
+    result = run("heatmap", path, "--layer", 0)
+    assert result.exit_code == 2, result.output
+    assert "layer.0 has 2 heads of 0 × 5 cells: there is nothing to show" in result.stderr
+
+
 def test_the_grid_takes_no_entry() -> None:
     result = run("heatmap", "vit", "--batch", 1)
     assert result.exit_code == 2

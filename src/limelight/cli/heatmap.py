@@ -22,6 +22,7 @@ from limelight.cli._looking import (
     writable,
 )
 from limelight.errors import ArgumentError
+from limelight.numbers import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -198,6 +199,9 @@ def _look(site: Site, asked: Asked, pool: str, size: int | None, room: int | Non
     from limelight import regions
     from limelight.heatmap import heatmap_of
 
+    if site.call.empty:
+        raise ArgumentError(f"{site.name} has {counted(site.heads, 'head')} of {site.queries:,} × "
+                            f"{site.keys:,} cells: there is nothing to show")  # fmt: skip
     spans = (regions.span(asked.rows, site.queries, "--rows", "queries"),
              regions.span(asked.columns, site.keys, "--columns", "keys"))  # fmt: skip
     shape = [size if size is not None else min(LARGEST, stop - start) for start, stop in spans]

@@ -98,11 +98,12 @@ def heatmap(
 
 def _facts(seen: Any) -> tuple[NDArray[Any], Any, str]:
     """Values, the spans of queries and keys, and how they were pooled."""
-    if hasattr(seen, "pool"):
-        return seen.values, (seen.rows, seen.columns), seen.pool
-    values = np.asarray(seen, np.float64)
+    pooled = hasattr(seen, "pool")
+    values = seen.values if pooled else np.asarray(seen, np.float64)
     if values.ndim < 2 or 0 in values.shape:
         raise ShapeError(f"weights of shape {values.shape} are no heat-map: give [rows, columns]")
+    if pooled:
+        return values, (seen.rows, seen.columns), seen.pool
     return values, ((0, values.shape[-2]), (0, values.shape[-1])), ""
 
 
