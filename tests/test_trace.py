@@ -133,3 +133,16 @@ def test_a_trace_takes_what_attention_takes() -> None:
         ll.trace(*WORKED, engine="cuda")
     with pytest.raises(EngineError, match="the engine 'native' cannot do this call: it takes"):
         ll.trace(*WORKED, engine="native")
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 0, 3, 4), (0, 3, 4), (2, 2, 0, 4)])
+def test_a_trace_of_nothing_says_so(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = ll.trace(*[np.ones(shape)] * 3)
+    words = f"Trace of an empty attention, output {shape}"
+    assert repr(nothing) == words
+    if 0 in shape[:-2]:
+        monkeypatch.setattr("limelight.notebook._in_notebook", lambda: True)
+        assert nothing._repr_html_() == f"<pre>{words}</pre>"
+        assert nothing._repr_mimebundle_() == {}

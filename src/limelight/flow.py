@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from limelight.arrays import index
 from limelight.numbers import counted, number, scale_name, vector
 from limelight.tables import lit
 
@@ -22,6 +23,8 @@ def text(trace: Trace, head: int, batch: int, rows: int, columns: int) -> str:
     call = trace.call
     if not call.batch or not call.query_heads or not call.queries:
         return f"Trace of an empty attention, output {tuple(trace.output.shape)}"
+    head = index(head, call.query_heads, "head")
+    batch = index(batch, call.batch, "batch entry")
     blocks = [_row(trace, i, head, batch, columns) for i in range(call.queries)[:rows]]
     if call.query_heads > 1 or call.batch > 1:
         blocks.insert(0, f"batch {batch} of {call.batch}, head {head} of {call.query_heads}")
@@ -124,11 +127,11 @@ def not_a_number(trace: Trace, at: tuple[int, int, int]) -> str:
     return "an input that this row sees is not finite"
 
 
-def name(trace: Trace, what: str, index: int) -> str:
+def name(trace: Trace, what: str, at: int) -> str:
     """'query 2', or with tokens "query 2 'cat'"."""
     if trace.tokens is None:
-        return f"{what} {index}"
-    return f"{what} {index} {trace.tokens[0 if what == 'query' else 1][index]!r}"
+        return f"{what} {at}"
+    return f"{what} {at} {trace.tokens[0 if what == 'query' else 1][at]!r}"
 
 
 def _pointed(cell: str) -> str:

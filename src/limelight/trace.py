@@ -168,8 +168,6 @@ class Trace:
 
     def text(self, *, head: int = 0, batch: int = 0, rows: int = 8, columns: int = 12) -> str:
         """The flow of the calculation, row by row, as text."""
-        head = index(head, self.call.query_heads, "head")
-        batch = index(batch, self.call.batch, "batch entry")
         return flow.text(self, head, batch, rows, columns)
 
     def __repr__(self) -> str:
@@ -181,7 +179,7 @@ class Trace:
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         from limelight.notebook import mimebundle
 
-        return mimebundle(self)
+        return mimebundle(self) if self.call.batch and self.call.query_heads else {}
 
     def _restore_keys(self, array: Any) -> Any:
         array = np.asarray(array, np.float64)
