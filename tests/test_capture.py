@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import limelight as ll
 from limelight.capture import Capture, Grid, Site, tensors
 from limelight.capture.intervals import Entry, Intervals, compress, measure
-from limelight.errors import FileError
+from limelight.errors import DtypeError, FileError
 from limelight.masks import Explicit, Mask
 
 B, HQ, HK, NQ, NK, D, DV = 2, 6, 3, 7, 11, 5, 3
@@ -45,7 +45,7 @@ MASKS: dict[str, Mask] = {
 }
 
 
-def site(mask: Mask | None = None, **other: Any) -> Site:
+def site(mask: Any = None, **other: Any) -> Site:
     draw = np.random.default_rng(3)
     arrays = {
         "query": draw.normal(size=(B, HQ, NQ, D)), "key": draw.normal(size=(B, HK, NK, D)),
@@ -92,6 +92,18 @@ def test_a_site_shows_what_the_definition_says(name: str | None) -> None:
             cell = fresh.cell(-3, 2, **at)
             assert cell.weight == pytest.approx(truth[-3, 2], abs=1e-6)
             assert (cell.query_token, cell.key_token) == ("4", TOKENS[batch][2])
+
+
+def test_a_boolean_array_is_a_mask(tmp_path: Path) -> None:
+    for cells in (CELLS, CELLS[0, 0], CELLS[0, 0].tolist(), CELLS[0, 0, 0]):
+        own, same = site(cells), site(Explicit(np.atleast_2d(cells)))
+        assert own.mask == same.mask
+        np.testing.assert_array_equal(own.weights(batch=1), same.weights(batch=1))
+        assert "mask" in repr(own)
+        Capture((own,)).save(tmp_path / "a.safetensors")
+        assert Capture.open(tmp_path / "a.safetensors").sites[0].mask is not None
+    with pytest.raises(DtypeError, match="a mask is boolean"):
+        site(np.ones((NQ, NK)))
 
 
 @pytest.mark.parametrize("name", [None, *MASKS])

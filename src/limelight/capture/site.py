@@ -21,7 +21,7 @@ from limelight.cell import Cell, cell
 from limelight.engines import choose
 from limelight.errors import ArgumentError, ShapeError
 from limelight.health import Health
-from limelight.masks import Mask
+from limelight.masks import Mask, as_mask
 from limelight.numbers import counted
 from limelight.reference import State
 
@@ -82,6 +82,8 @@ class Site:
         for name in ("query", "key", "value", "bias", "sinks"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, as_float(getattr(self, name), name))
+        if self.mask is not None:
+            object.__setattr__(self, "mask", as_mask(self.mask))
         if self.bias is not None and self.bias.ndim < 4:
             axes = (1,) * (4 - self.bias.ndim)
             object.__setattr__(self, "bias", self.bias.reshape(axes + self.bias.shape))
