@@ -212,6 +212,17 @@ def test_kinds_are_whole_in_a_narrow_terminal(path: Path, command: str) -> None:
     assert max(map(len, text.splitlines())) <= 60
 
 
+@pytest.mark.parametrize("args", [
+    ["heatmap"], ["heatmap", "--layer", 0], ["heatmap", "--layer", "x"], ["heatmap", "--json"],
+    ["heads"], ["inspect"],
+])  # fmt: skip
+def test_a_capture_without_sites(args: list[Any], tmp_path: Path) -> None:
+    Capture(()).save(tmp_path / "none.safetensors")
+    result = run(args[0], tmp_path / "none.safetensors", *args[1:])
+    assert result.exit_code == 2, result.output
+    assert result.stderr == "limelight: there is no site to look at: the capture is empty\n"
+
+
 def test_a_layer_without_queries(tmp_path: Path) -> None:
     path = tmp_path / "none.safetensors"
     Capture((Site("layer.0", 0, np.ones((1, 2, 0, 4)), np.ones((1, 2, 5, 4))),)).save(path)

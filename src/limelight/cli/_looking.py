@@ -59,7 +59,7 @@ def chosen(capture: Capture, layer: str) -> Site:
     layers = sorted({site.layer for site in capture})
     if int(layer) not in layers and not -len(layers) <= int(layer) < 0:
         whole = layers == list(range(len(layers)))
-        which = f"0 to {layers[-1]}" if whole and layers else ", ".join(map(str, layers))
+        which = f"0 to {layers[-1]}" if whole else ", ".join(map(str, layers))
         raise ArgumentError(
             f"there is no layer {layer}: the capture has {counted(len(layers), 'layer')}, {which}"
         )

@@ -101,6 +101,8 @@ def heatmap(
     """
     kind = kind or ("grid" if layer is None else "map")
     held = opened(capture)
+    if not held.sites:
+        raise ArgumentError("there is no site to look at: the capture is empty")
     site = None if layer is None else chosen(held, layer)
     where = "" if site is None else f" at {site.name}"
     if site is not None and head is not None:
