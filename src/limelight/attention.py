@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from limelight.arrays import is_torch
-from limelight.call import Call, prepare
+from limelight.call import Call, check_value, prepare
 from limelight.engines import choose, native
 from limelight.health import Health
 from limelight.records import lean
@@ -70,6 +70,7 @@ def attention(
         done = native.quick(query, key, value, False)
         if done is not None:
             return done[0]
+    check_value(value)
     call = prepare(
         query, key, value, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks
     )
@@ -108,6 +109,7 @@ def inspect(
             keys = np.empty(query.shape[:3], np.int64)  # and filled: a third of np.full's time
             keys.fill(key.shape[2])
             return Inspection(output, Health(stats[1], stats[0], stats[2], keys))
+    check_value(value)
     call = prepare(
         query, key, value, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks
     )

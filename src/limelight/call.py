@@ -360,6 +360,14 @@ def _beside(array: Any, query: Any, name: str) -> Any:
     return as_float(array, name)
 
 
+def check_value(value: Any) -> None:
+    """Weights can be had without values, an output cannot."""
+    if value is None:
+        raise ArgumentError(
+            "value is None: attention mixes values; weights() and heatmap() need none of them"
+        )
+
+
 def _number(value: Any, name: str, meaning: str) -> float:
     try:
         number = float(value)

@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 
 from limelight.allowed import Allowed
 from limelight.attention import Inspection
-from limelight.call import Call, prepare
+from limelight.call import Call, check_value, prepare
 from limelight.errors import ArgumentError, DtypeError
 from limelight.health import Health
 from limelight.masks import Mask, Window
@@ -235,6 +235,7 @@ def _check_tensors(query: Any, key: Any, value: Any, **others: Any) -> None:
             f"query is a {type(query).__name__}: here go tensors; limelight.attention "
             f"and limelight.inspect take NumPy arrays and lists too"
         )
+    check_value(value)
 
 
 def autocast(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
