@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -15,7 +16,7 @@ from hypothesis.extra.numpy import arrays
 import limelight as ll
 from limelight.allowed import EMPTY, FULL, MOST_SLOTS, PARTIAL
 from limelight.errors import ArgumentError, DtypeError, ShapeError
-from limelight.masks import Mask, as_mask
+from limelight.masks import Explicit, Mask, as_mask
 
 SIZES = st.tuples(st.integers(0, 12), st.integers(0, 12))
 
@@ -280,8 +281,22 @@ def test_what_is_the_same_for_all_rows_stays_one_row() -> None:
     assert peak < 3 * n * n
 
 
-def test_one_row_for_all_is_a_value() -> None:
-    keep = np.array([True, False, True])
-    mask = ll.Causal() | keep
-    keep[1] = True
-    assert mask.dense(3, 3).tolist() == [[True, False, True], [True, True, True], [True, True, True]]
+@pytest.mark.parametrize("shape", [(3,), (3, 3), (2, 1, 3, 3)])
+@pytest.mark.parametrize("tensors", [False, True])
+def test_an_array_that_joined_is_part_of_a_value(shape: tuple[int, ...], tensors: bool) -> None:
+    array: Any = np.random.default_rng(0).random(shape) < 0.5
+    array = torch.from_numpy(array) if tensors else array
+    masks = [ll.Causal() & array, array & ll.Causal(), ll.Causal() | array, array | ll.Causal()]
+    before = [np.asarray(mask.dense(3, 3)) for mask in masks]
+    array[...] = ~array
+    for mask, cells in zip(masks, before, strict=True):
+        np.testing.assert_array_equal(mask.dense(3, 3), cells)
+        if not tensors:
+            part = next(side for side in vars(mask).values() if isinstance(side, Explicit))
+            assert not part.array.flags.writeable
+
+
+def test_an_array_passed_as_it_is_is_not_copied() -> None:
+    for shape in ((3,), (3, 3)):
+        array = np.ones(shape, bool)
+        assert np.shares_memory(as_mask(array).array, array)

@@ -103,16 +103,16 @@ class Mask:
         return f"{self.expression}\n{self.draw()}"
 
     def __and__(self, other: Any) -> Mask:
-        return Both(self, as_mask(other))
+        return Both(self, _part(other))
 
     def __or__(self, other: Any) -> Mask:
-        return Either(self, as_mask(other))
+        return Either(self, _part(other))
 
     def __rand__(self, other: Any) -> Mask:
-        return Both(as_mask(other), self)
+        return Both(_part(other), self)
 
     def __ror__(self, other: Any) -> Mask:
-        return Either(as_mask(other), self)
+        return Either(_part(other), self)
 
     def __invert__(self) -> Mask:
         return Not(self)
@@ -121,9 +121,9 @@ class Mask:
     def __torch_function__(cls, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
         """`tensor & mask` and `tensor | mask`; in torch.compile `mask & tensor` comes here too."""
         if function.__name__ in ("__and__", "__rand__", "bitwise_and"):
-            return Both(*map(as_mask, args))
+            return Both(*map(_part, args))
         if function.__name__ in ("__or__", "__ror__", "bitwise_or"):
-            return Either(*map(as_mask, args))
+            return Either(*map(_part, args))
         return NotImplemented
 
     def __bool__(self) -> bool:
@@ -510,9 +510,18 @@ def as_mask(mask: Any) -> Mask:
         )
     if array.ndim < 2:
         array = array.reshape((1,) * (2 - array.ndim) + tuple(array.shape))
-    if array.shape[-2] == 1 and not is_torch(array):  # one row for all: a copy costs little
-        array = array.copy()
-        array.setflags(write=False)
+    return Explicit(array)
+
+
+def _part(mask: Any) -> Mask:
+    """What becomes part of another mask; of an array a copy, so that the mask is a value."""
+    part = as_mask(mask)
+    if part is mask or not isinstance(part, Explicit):
+        return part
+    if is_torch(part.array):
+        return Explicit(part.array.clone())
+    array = part.array.copy()
+    array.setflags(write=False)
     return Explicit(array)
 
 
