@@ -34,6 +34,7 @@ from limelight.heatmap import (
     weights,
     weights_of,
 )
+from limelight.masks import as_mask
 from tests.cases import CASES, HERE, Case
 
 IDS = {"ids": str}
@@ -241,6 +242,30 @@ def test_what_is_hidden_cannot_leak_and_what_is_not_stays_visible(engine: str) -
     assert np.isfinite(sums).all()
 
 
+@pytest.mark.parametrize("tensors", [False, True])
+@pytest.mark.parametrize("engine", HERE)
+def test_empty_is_what_the_mask_allows_and_not_what_is_nan(engine: str, tensors: bool) -> None:
+    query, key = np.random.default_rng(0).normal(size=(2, 2, 11, 4)).astype(np.float32)
+    query[1, 4:] = np.nan
+    given = [pytest.importorskip("torch").from_numpy(x) if tensors else x for x in (query, key)]
+    for mask in (None, ll.Causal(), ll.Lengths(6, queries=9), np.tri(11, dtype=bool)):
+        cells = np.ones((11, 11), bool) if mask is None else as_mask(mask).dense(11, 11)
+        for pool, shape, progress in itertools.product(
+            ("max", "mean"), ((11, 11), (3, 5), (23, 12)), (None, lambda *_: None)
+        ):
+            seen = heatmap_of(prepare(*given, mask=mask), shape=shape, pool=pool, rows=(1, 11),
+                              engine=engine, progress=progress)
+            for p, q in np.ndindex(shape):
+                rows, columns = seen.cells(p, q)
+                part = cells[rows.start : rows.stop, columns.start : columns.stop]
+                assert (seen.empty[:, :, p, q] == (not part.any())).all()
+            assert np.isnan(seen.values[seen.empty]).all()
+            assert np.isfinite(seen.values[0, 0][~seen.empty[0, 0]]).all()
+    assert not heatmap(query * np.nan, key, shape=(1, 1), engine=engine).empty.any()
+    one = heatmap(query, key, shape=(2, 2), engine=engine).head(1)
+    assert (one.empty.shape, one.empty.any(), np.isnan(one.values).all()) == ((2, 2), False, True)
+
+
 @pytest.mark.parametrize("engine", HERE)
 def test_enormous_logits_are_one_or_nothing(engine: str) -> None:
     for size in (1e4, 1e10):
@@ -273,7 +298,8 @@ def test_a_picture_larger_than_the_matrix_repeats_cells() -> None:
         seen.values, cells[np.ix_([0, 0, 0, 1, 1, 2, 2], [0, 0, 1, 1])].astype(np.float32)
     )
     assert seen.cells(3, 2) == (range(1, 2), range(1, 2))
-    assert Heatmap(np.zeros((2, 2)), (10, 15), (0, 4), "max").cells(1, 0) == (range(12, 15),
+    none = np.zeros((2, 2), bool)
+    assert Heatmap(np.zeros((2, 2)), (10, 15), (0, 4), "max", none).cells(1, 0) == (range(12, 15),
                                                                              range(2))  # fmt: skip
 
 

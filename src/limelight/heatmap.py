@@ -38,22 +38,20 @@ class Heatmap:
     values   float32 [..., Hq, P, Q]: the largest (pool="max") or mean weight of the allowed cells
              of each bin; NaN where a bin has no allowed cell, which is not the same as 0
     rows     (start, stop) of the queries shown, columns of the keys
+    empty    bool [..., Hq, P, Q]: the bins without an allowed cell; where NaN stands in another,
+             a weight is not a number
     """
 
     values: Array
     rows: tuple[int, int]
     columns: tuple[int, int]
     pool: str
+    empty: NDArray[np.bool_]
 
     @property
     def shape(self) -> tuple[int, int]:
         """The picture's size in bins."""
         return self.values.shape[-2], self.values.shape[-1]
-
-    @property
-    def empty(self) -> NDArray[np.bool_]:
-        """Bins without a value: the mask allows none of their cells."""
-        return np.isnan(self.values)
 
     def cells(self, row: int, column: int) -> tuple[range, range]:
         """The rows and columns of the matrix that one bin of the picture covers."""
@@ -62,7 +60,7 @@ class Heatmap:
 
     def head(self, *which: int) -> Heatmap:
         """One head's map, by its index in the leading axes of `values`."""
-        return replace(self, values=self.values[which])
+        return replace(self, values=self.values[which], empty=self.empty[which])
 
     def svg(self, **how: Any) -> str:
         """As an SVG picture; see limelight.pictures.heatmap for what can be told."""
@@ -171,7 +169,7 @@ def heatmap(
     call = _call(query, key, mask, bias, scale, softcap, sinks)
     seen = heatmap_of(call, shape=shape, pool=pool, rows=rows, columns=columns, engine=engine,
                       logsumexp=_check_logsumexp(call, logsumexp))
-    return replace(seen, values=call.restore(seen.values))
+    return replace(seen, values=call.restore(seen.values), empty=call.restore(seen.empty))
 
 
 def received(
@@ -254,21 +252,30 @@ def heatmap_of(
 
     With `progress` the work is done in steps, and progress(done, all) is told of each.
     """
+    check_pool(pool)
     shape = regions.picture(shape)
     spans = (regions.span(rows, call.queries, "rows", "queries"),
              regions.span(columns, call.keys, "columns", "keys"))
     sizes = [stop - start for start, stop in spans]
     row_edges, column_edges = (regions.edges(*span, min(bins, size))
                                for span, bins, size in zip(spans, shape, sizes, strict=True))
-    known: dict[str, Any] = {"logsumexp": logsumexp, "engine": engine}
+    call, chosen = _on_engine(call, engine)
+    statistics = _statistics(call, chosen, *spans[0], logsumexp)
+    how: dict[str, Any] = {"logsumexp": statistics, "engine": engine}
     if progress is None or call.empty:
-        values = pooled(call, row_edges, column_edges, pool, **known)
+        values = pooled(call, row_edges, column_edges, pool, **how)
     else:
-        values = _in_steps(call, row_edges, column_edges, pool, progress, known)
+        values = _in_steps(call, row_edges, column_edges, pool, progress, how)
+    empty = np.isnan(values)
+    if empty.any() and not (_array(statistics)[:, :, slice(*spans[0])] < np.inf).all():
+        # Some row is not a number. Elsewhere NaN is a bin without a cell, and counting takes as
+        # long as the map.
+        empty &= regions.count(call.numpy(), row_edges, column_edges) == 0
     for axis, (size, bins) in enumerate(zip(sizes, shape, strict=True)):
         repeated = regions.repeats(size, bins)
-        values = values if repeated is None else values.take(repeated, axis=2 + axis)
-    return Heatmap(values, *spans, pool)
+        if repeated is not None:
+            values, empty = (array.take(repeated, axis=2 + axis) for array in (values, empty))
+    return Heatmap(values, *spans, pool, empty)
 
 
 def pooled(
@@ -276,8 +283,7 @@ def pooled(
     logsumexp: Array | None = None, engine: str = "auto",
 ) -> Array:  # fmt: skip
     """Bins with edges of one's own, strictly ascending: float32 [B, Hq, P, Q]."""
-    if pool not in POOLS:
-        raise ArgumentError(f"pool={pool!r}: choose 'max', a bin's largest weight, or 'mean'")
+    check_pool(pool)
     call, chosen = _on_engine(call, engine)
     if call.empty:
         shape = call.batch, call.query_heads, len(row_edges) - 1, len(column_edges) - 1
@@ -286,19 +292,22 @@ def pooled(
     return _pool(chosen, call, statistics, row_edges, column_edges, pool)
 
 
+def check_pool(pool: str) -> None:
+    if pool not in POOLS:
+        raise ArgumentError(f"pool={pool!r}: choose 'max', a bin's largest weight, or 'mean'")
+
+
 def _in_steps(
     call: Call, row_edges: Array, column_edges: Array, pool: str,
-    progress: Callable[[int, int], None], known: dict[str, Any],
+    progress: Callable[[int, int], None], how: dict[str, Any],
 ) -> Array:  # fmt: skip
     """The same picture, some of its bins at a time."""
-    if known["logsumexp"] is None:
-        known = {**known, "logsumexp": logsumexp_of(call, engine=known["engine"])}
     shape = call.batch, call.query_heads, len(row_edges) - 1, len(column_edges) - 1
     values = np.empty(shape, np.float32)
     steps = list(regions.chunks(row_edges, column_edges, STEP))
     for done, (down, across) in enumerate(steps, start=1):
         edges = row_edges[down.start : down.stop + 1], column_edges[across.start : across.stop + 1]
-        values[:, :, down, across] = pooled(call, *edges, pool, **known)
+        values[:, :, down, across] = pooled(call, *edges, pool, **how)
         progress(done, len(steps))
     return values
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from limelight import regions
 from limelight.call import Call
 from limelight.errors import ArgumentError, LimelightError
-from limelight.heatmap import POOLS, pooled
+from limelight.heatmap import check_pool, pooled
 
 Values = NDArray[np.float32]
 WORK = 1 << 23  # cells between two looks at the cancel switch: some 10 ms on the native engine
@@ -83,8 +83,7 @@ class Pyramid:
         budget: int = 64 << 20,
         engine: str = "auto",
     ) -> None:
-        if pool not in POOLS:
-            raise ArgumentError(f"pool={pool!r}: choose 'max', a bin's largest weight, or 'mean'")
+        check_pool(pool)
         if tile < 2 or tile & (tile - 1):
             raise ArgumentError(f"tile={tile}: give a power of two, such as 256")
         if budget < 0:

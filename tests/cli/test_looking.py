@@ -212,6 +212,20 @@ def test_kinds_are_whole_in_a_narrow_terminal(path: Path, command: str) -> None:
     assert max(map(len, text.splitlines())) <= 60
 
 
+def test_what_is_not_a_number_is_said_to_be(tmp_path: Path) -> None:
+    query, key = np.ones((1, 3, 4, 2)), np.ones((1, 3, 4, 2))
+    query[0, 1, 2:], query[0, 2] = np.nan, np.nan
+    path = tmp_path / "nan.safetensors"
+    Capture((Site("layer.0", 0, query, key, mask=ll.Causal()),)).save(path)
+    told = [run("heatmap", path, "--layer", 0, "--head", head).stdout for head in range(3)]
+    assert "the largest weight is 1; -o" in told[0]
+    assert "the largest weight is 1, not a number in 7 bins; -o" in told[1]
+    assert "??????··" in told[1]
+    assert "what the mask allows here is not a number" in told[2]
+    shut = run("heatmap", path, "--layer", 0, "--head", 2, "--rows", "0", "--columns", "2:").stdout
+    assert "the mask allows nothing here" in shut
+
+
 @pytest.mark.parametrize("args", [
     ["heatmap"], ["heatmap", "--layer", 0], ["heatmap", "--layer", "x"], ["heatmap", "--json"],
     ["heads"], ["inspect"],

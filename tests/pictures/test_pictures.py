@@ -121,6 +121,22 @@ def test_each_cell_has_its_colour_in_its_place() -> None:
     assert boxes[3].tip == "query 1 → key 0: weight 0.500000"
 
 
+def test_what_is_not_a_number_is_not_what_the_mask_hides() -> None:
+    query, key = np.ones((2, 3, 4)), np.ones((2, 3, 4))
+    query[1, 2] = np.nan
+    seen = ll.heatmap(query, key, (3, 3), mask=ll.Causal())
+    drawn = pictures.heatmap(seen.head(1))
+    boxes = [mark for mark in drawn.marks if isinstance(mark, Box) and "query" in mark.tip]
+    assert boxes[2].tip == "query 0 → key 2: not allowed"
+    assert boxes[8].tip == "query 2 → key 2: not a number"
+    assert (boxes[2].fill, boxes[8].fill) == (THEME["light"].hidden, THEME["light"].alarm)
+    for whole in (drawn, pictures.heatmap(seen)):
+        assert {"not allowed", "not a number"} <= {m.text for m in whole.marks if isinstance(m, Label)}
+    clean = pictures.heatmap(seen.head(0)).svg()
+    assert "not allowed" in clean
+    assert "not a number" not in clean
+
+
 def test_large_maps_are_one_image_with_every_bin() -> None:
     seen = some(300)
     marks = pictures.heatmap(seen).marks

@@ -241,7 +241,7 @@ class Site:
         one = self.one(head, batch)
         found = heatmap_of(one.call, shape=shape, pool=pool, rows=rows, columns=columns,
                            logsumexp=one._logsumexp)  # fmt: skip
-        return replace(found, values=found.values[0, 0])
+        return found.head(0, 0)
 
     def received(self, *, head: int = 0, batch: int = 0) -> Array:
         """The attention each key gets from one head, summed over its queries: [keys]."""

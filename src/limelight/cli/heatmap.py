@@ -196,8 +196,6 @@ def _title(held: Capture, site: Site | None, head: int | None) -> str:
 
 def _look(site: Site, asked: Asked, pool: str, size: int | None, room: int | None) -> Heatmap:
     """The map of one head [P, Q], or of all heads [Hq, P, Q]; at most `room` bins a side."""
-    from dataclasses import replace
-
     from limelight import regions
     from limelight.heatmap import heatmap_of
 
@@ -215,7 +213,7 @@ def _look(site: Site, asked: Asked, pool: str, size: int | None, room: int | Non
         known = known[asked.batch, asked.head][None, None] if one else known
         seen = heatmap_of(call, shape=(shape[0], shape[1]), pool=pool, rows=spans[0],
                           columns=spans[1], logsumexp=known, progress=told)  # fmt: skip
-    return replace(seen, values=seen.values[0, 0] if one else seen.values[asked.batch])
+    return seen.head(0, 0) if one else seen.head(asked.batch)
 
 
 def _draw(
@@ -274,23 +272,33 @@ def _glance(out: Console, held: Capture, title: str, figure: str) -> None:
 
 def _print(out: Console, seen: Heatmap, title: str, scale: str) -> None:
     """Maps in the terminal: two bins a character, or a shade each where there is no colour."""
-    import numpy as np
-
     from limelight.pictures.colour import Scale
 
     (r0, r1), (c0, c1) = seen.rows, seen.columns
     out.print(title, style="bold", markup=False)
     out.print(f"queries {r0:,}:{r1:,} down, keys {c0:,}:{c1:,} across{_pooled(seen)}")
-    maps = seen.values if seen.values.ndim == 3 else seen.values[None]
+    maps = [seen] if seen.values.ndim == 2 else [seen.head(n) for n in range(len(seen.values))]
     fit = Scale.of(seen.values, scale)
-    for head, values in enumerate(maps):
+    for head, one in enumerate(maps):
         if len(maps) > 1:
             out.print(f"head {head}", style="dim")
-        _colours(out, fit, values) if coloured(out) else _shades(out, fit.share(values))
+        _colours(out, fit, one) if coloured(out) else _shades(out, fit, one)
+    out.print(f"[dim]{_largest(seen)}; -o map.png draws it in full[/]")
+
+
+def _largest(seen: Heatmap) -> str:
+    """What the numbers of a map come to."""
+    import numpy as np
+
+    if seen.empty.all():
+        return "the mask allows nothing here"
+    numbers = seen.values[~np.isnan(seen.values)]
+    strange = int((~seen.empty).sum()) - len(numbers)
+    if not len(numbers):
+        return "what the mask allows here is not a number"
     what = "weight" if seen.pool == "max" or not _pooled(seen) else "mean of a bin"
-    largest = f"the largest {what} is {np.nanmax(seen.values):.4g}"
-    nothing = "the mask allows nothing here"
-    out.print(f"[dim]{nothing if seen.empty.all() else largest}; -o map.png draws it in full[/]")
+    also = f", not a number in {counted(strange, 'bin')}" if strange else ""
+    return f"the largest {what} is {numbers.max():.4g}{also}"
 
 
 def _room(out: Console) -> int:
@@ -308,20 +316,21 @@ def _pooled(seen: Heatmap) -> str:
     return f"\n{bins}, each the {seen.pool} of up to {height} × {width} cells"
 
 
-def _shades(out: Console, shares: Any) -> None:
+def _shades(out: Console, fit: Any, seen: Heatmap) -> None:
     import numpy as np
 
+    shares = fit.share(seen.values)
     marks = np.array(list(SHADES))[np.rint(np.nan_to_num(shares) * 4).astype(np.intp)]
-    for row in np.where(np.isnan(shares), "·", marks):
+    for row in np.where(np.isnan(shares), np.where(seen.empty, "·", "?"), marks):
         out.print("  " + "".join(mark * 2 for mark in row), markup=False)
 
 
-def _colours(out: Console, fit: Any, values: Any) -> None:
+def _colours(out: Console, fit: Any, seen: Heatmap) -> None:
     from rich.text import Text
 
     from limelight.pictures.colour import css
 
-    colours = fit.paint(values, "dark")
+    colours = fit.paint(seen.values, "dark", seen.empty)
     for top in range(0, len(colours), 2):
         line = Text("  ")
         for column in range(colours.shape[1]):

@@ -142,15 +142,17 @@ class Scale:
             return values / self.high
         return (values - self.low) / (self.high - self.low)
 
-    def paint(self, values: Any, theme: str) -> Rgb:
-        """The colour of each number, uint8 [..., 3]; NaN is hidden."""
+    def paint(self, values: Any, theme: str, empty: Any = True) -> Rgb:
+        """The colour of each number, uint8 [..., 3]; NaN is hidden where empty, else an alarm."""
         at = self.share(values)
         index = np.rint(np.abs(np.nan_to_num(at)) * (STEPS - 1)).astype(np.intp)
         colours = ramp(theme)[index]
         if self.low < 0:
             colours = np.where((at < 0)[..., None], ramp(theme, "cool")[index], colours)
-        hidden = np.array(rgb(theme_of(theme).hidden), np.uint8)
-        return np.where(np.isnan(at)[..., None], hidden, colours)
+        look = theme_of(theme)
+        hidden, alarm = (np.array(rgb(text), np.uint8) for text in (look.hidden, look.alarm))
+        without = np.where(np.asarray(empty)[..., None], hidden, alarm)
+        return np.where(np.isnan(at)[..., None], without, colours)
 
     def ticks(self) -> list[float]:
         """Round numbers to write beside a legend, from low to high."""

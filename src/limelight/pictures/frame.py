@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from limelight.pictures.tokens import visible
 
 MARGIN, TITLE, SMALL, BODY = 20.0, 15.0, 10.5, 11.5
 BAR = 14.0  # the legend's width
+SWATCH = 20.0  # from one to the next under the legend
 SMALLEST_LABEL = 11.0  # CSS pixels a row must have to carry a name
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def number(value: float) -> str:
@@ -52,10 +55,11 @@ def heading_width(title: str, below: str) -> float:
 
 
 def legend(
-    scale: Scale, x: float, y: float, height: float, theme: Theme, title: str, hidden: bool
-) -> list[Mark]:
-    """A bar of colours with numbers beside it, and a swatch for what the mask hides."""
-    bar = bar_height(height - (34.0 if hidden else 0.0))
+    scale: Scale, x: float, y: float, height: float, theme: Theme, title: str,
+    swatches: Mapping[str, str] = NONE,
+) -> list[Mark]:  # fmt: skip
+    """A bar of colours with numbers beside it, and under it swatches: their words and colours."""
+    bar = bar_height(height - (14.0 + SWATCH * len(swatches) if swatches else 0.0))
     steps = np.linspace(scale.high, scale.low, STEPS if scale.low >= 0 else 2 * STEPS - 1)
     if scale.kind == "log":
         steps = np.geomspace(scale.high, scale.low, STEPS)
@@ -71,11 +75,11 @@ def legend(
             Stroke(x + BAR, ty, x + BAR + 4, ty, theme.soft, 1.0),
             Label(x + BAR + 7, ty, number(tick), theme.soft, SMALL),
         ]
-    if hidden:
-        top = y + bar + 18
+    for n, (words, colour) in enumerate(swatches.items()):
+        top = y + bar + 18 + n * SWATCH
         marks += [
-            Box(x, top, BAR, BAR, theme.hidden, edge=theme.line),
-            Label(x + BAR + 7, top + BAR / 2, "not allowed", theme.soft, SMALL),
+            Box(x, top, BAR, BAR, colour, edge=theme.line),
+            Label(x + BAR + 7, top + BAR / 2, words, theme.soft, SMALL),
         ]
     return marks
 
@@ -85,9 +89,9 @@ def bar_height(room: float) -> float:
     return min(max(60.0, room), 340.0)
 
 
-def legend_width(scale: Scale, title: str, hidden: bool) -> float:
+def legend_width(scale: Scale, title: str, swatches: Mapping[str, str] = NONE) -> float:
     """Room for the bar, its numbers and its words."""
-    texts = [number(tick) for tick in scale.ticks()] + (["not allowed"] if hidden else [])
+    texts = [*(number(tick) for tick in scale.ticks()), *swatches]
     return max(
         BAR + 7 + max(lettering.width(text, SMALL) for text in texts), lettering.width(title, SMALL)
     )

@@ -92,7 +92,7 @@ def draw(
     x = left + heads * cell + 22
     tall = max(layers * cell, 130.0)
     marks += _legend(fit, x, top, tall, figure, verdict, look)
-    full = x + max(frame.legend_width(fit, "", False), frame.widest([TITLES[figure]], frame.SMALL))
+    full = x + max(frame.legend_width(fit, ""), frame.widest([TITLES[figure]], frame.SMALL))
     full = max(full + frame.MARGIN, frame.heading_width(title, "") if title else 0.0)
     words = title or f"{TITLES[figure]} of {counted(heads, 'head')} in {counted(layers, 'layer')}"
     return Picture(full, top + tall + frame.MARGIN, tuple(marks), theme, words)
@@ -145,7 +145,7 @@ def _legend(
 ) -> list[Mark]:
     words = [word for word in ("saturated", "peaked") if (np.asarray(verdict) == word).any()]
     bar = frame.bar_height(tall - 22.0 * len(words))
-    marks = frame.legend(fit, x, y, bar, look, TITLES[figure], False)
+    marks = frame.legend(fit, x, y, bar, look, TITLES[figure])
     for n, word in enumerate(words):
         line = y + bar + 22 * n + 16
         marks += [

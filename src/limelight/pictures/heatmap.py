@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from limelight.errors import ArgumentError, ShapeError
 from limelight.numbers import counted
 from limelight.pictures import frame
-from limelight.pictures.colour import Scale, css, ink_on, theme_of
+from limelight.pictures.colour import Scale, Theme, css, ink_on, theme_of
 from limelight.pictures.scene import Box, Label, Mark, Picture, Pixels, Stroke
 
 if TYPE_CHECKING:
@@ -53,11 +53,11 @@ def heatmap(
     >>> drawn.svg().startswith("<svg")
     True
     """
-    values, spans, pool = _facts(seen)
+    values, spans, pool, empty = _facts(seen)
     if values.ndim > 2 and len(values.reshape(-1, *values.shape[-2:])) == 1:
-        values = values.reshape(values.shape[-2:])
+        values, empty = (array.reshape(values.shape[-2:]) for array in (values, empty))
     if values.ndim > 2:
-        return _panels(values, spans, pool, title, scale, low, high, theme)
+        return _panels(values, empty, spans, pool, title, scale, low, high, theme)
     fit = Scale.of(values, scale, low, high)
     look = theme_of(theme)
     rows, columns = _names(query_tokens, tokens, spans)
@@ -73,18 +73,18 @@ def heatmap(
     marks, y = frame.heading(title, "", look)
     top = y + above
     plot = width * cell, height * cell
-    marks += _cells(values, fit, left, top, cell, look.name, spans, (rows, columns))
+    marks += _cells(values, empty, fit, left, top, cell, look.name, spans, (rows, columns))
     for axis in (0, 1):
         marks += _axis(
             axis, named[axis] and (rows, columns)[axis], spans[axis], left, top, plot, size, look
         )
-    hidden = bool(np.isnan(values).any())
+    swatches = _swatches(values, empty, look)
     bar = max(plot[1], 120.0)
     x = left + plot[0] + 24
-    marks += frame.legend(fit, x, top, bar, look, words, hidden)
+    marks += frame.legend(fit, x, top, bar, look, words, swatches)
     marks.append(Label(left, top + plot[1] + 14, CAPTION, look.soft, frame.SMALL))
     overhang = frame.widest(columns[-3:], size) * math.cos(slant) + 8 if columns else 0.0
-    full = x + max(frame.legend_width(fit, words, hidden), overhang - 24) + frame.MARGIN
+    full = x + max(frame.legend_width(fit, words, swatches), overhang - 24) + frame.MARGIN
     full = max(full, frame.heading_width(title, "") if title else 0.0)
     tall = top + max(bar, plot[1] + 24) + frame.MARGIN
     return Picture(
@@ -96,15 +96,22 @@ def heatmap(
     )
 
 
-def _facts(seen: Any) -> tuple[NDArray[Any], Any, str]:
-    """Values, the spans of queries and keys, and how they were pooled."""
+def _facts(seen: Any) -> tuple[NDArray[Any], Any, str, NDArray[np.bool_]]:
+    """Values, the spans of queries and keys, how they were pooled, and where nothing is allowed."""
     pooled = hasattr(seen, "pool")
     values = seen.values if pooled else np.asarray(seen, np.float64)
     if values.ndim < 2 or 0 in values.shape:
         raise ShapeError(f"weights of shape {values.shape} are no heat-map: give [rows, columns]")
     if pooled:
-        return values, (seen.rows, seen.columns), seen.pool
-    return values, ((0, values.shape[-2]), (0, values.shape[-1])), ""
+        return values, (seen.rows, seen.columns), seen.pool, seen.empty
+    return values, ((0, values.shape[-2]), (0, values.shape[-1])), "", np.isnan(values)
+
+
+def _swatches(values: NDArray[Any], empty: NDArray[np.bool_], look: Theme) -> dict[str, str]:
+    """What has no place on the scale, and its colour."""
+    there = {"not allowed": (empty, look.hidden),
+             "not a number": (np.isnan(values) & ~empty, look.alarm)}  # fmt: skip
+    return {words: colour for words, (bins, colour) in there.items() if bins.any()}
 
 
 def _names(queries: Any, keys: Any, spans: Any) -> tuple[list[str] | None, list[str] | None]:
@@ -151,6 +158,7 @@ def _cell(shape: tuple[int, int], names: Any) -> float:
 
 def _cells(
     values: Any,
+    empty: Any,
     fit: Scale,
     left: float,
     top: float,
@@ -160,7 +168,7 @@ def _cells(
     names: Any,
 ) -> list[Mark]:
     height, width = values.shape
-    colours = fit.paint(values, theme)
+    colours = fit.paint(values, theme, empty)
     if height * width > MOST_BOXES:
         size = width * cell, height * cell
         rim = Box(left - 1, top - 1, size[0] + 2, size[1] + 2, theme_of(theme).line)
@@ -174,7 +182,7 @@ def _cells(
     for i, j in np.ndindex(height, width):
         value, fill = float(values[i, j]), css(colours[i, j])
         x, y = left + j * cell, top + i * cell
-        words = _words(value, i, j, values.shape, spans, names)
+        words = _words(value, empty[i, j], i, j, values.shape, spans, names)
         marks.append(Box(x, y, cell - gap, cell - gap, fill, words))
         if cell >= WRITTEN and np.isfinite(value):
             middle = cell / 2 - gap / 2
@@ -183,7 +191,9 @@ def _cells(
     return marks
 
 
-def _words(value: float, i: int, j: int, shape: Any, spans: Any, names: Any) -> str:
+def _words(
+    value: float, empty: bool, i: int, j: int, shape: Any, spans: Any, names: Any
+) -> str:
     """What hovering over a cell says."""
     where = []
     for at, bins, (start, stop), texts in zip((i, j), shape, spans, names, strict=True):
@@ -193,7 +203,9 @@ def _words(value: float, i: int, j: int, shape: Any, spans: Any, names: Any) -> 
         name = f" {texts[first]}" if texts is not None and first == last else ""
         place = str(start + first) if first == last else f"{start + first}–{start + last}"
         where.append(place + name)
-    what = "not allowed" if np.isnan(value) else f"weight {value:.6f}".replace("-", "−")
+    what = f"weight {value:.6f}".replace("-", "−")
+    if np.isnan(value):
+        what = "not allowed" if empty else "not a number"
     return f"query {where[0]} → key {where[1]}: {what}"
 
 
@@ -242,6 +254,7 @@ def _axis(
 
 def _panels(
     values: Any,
+    empty: Any,
     spans: Any,
     pool: str,
     title: str,
@@ -251,8 +264,8 @@ def _panels(
     theme: str,
 ) -> Picture:
     """Several heads side by side on one scale, without names: small multiples."""
-    maps = values.reshape(-1, *values.shape[-2:])
-    shown = maps[:MOST_PANELS]
+    maps, hidden = (array.reshape(-1, *values.shape[-2:]) for array in (values, empty))
+    shown, hidden = maps[:MOST_PANELS], hidden[:MOST_PANELS]
     fit, look = Scale.of(values, scale, low, high), theme_of(theme)
     across = min(len(shown), 4)
     side = 150.0
@@ -265,14 +278,14 @@ def _panels(
         x, top = frame.MARGIN + (n % across) * (wide + 16), y + (n // across) * step
         marks += [
             Label(x, top + 8, f"head {n}", look.soft, frame.SMALL),
-            Pixels(x, top + 20, wide, tall, fit.paint(one, theme)),
+            Pixels(x, top + 20, wide, tall, fit.paint(one, theme, hidden[n])),
         ]
     rows = -(-len(shown) // across)
     x = frame.MARGIN + across * (wide + 16) + 8
-    hidden = bool(np.isnan(shown).any())
+    swatches = _swatches(shown, hidden, look)
     words = _measure(pool, spans, values.shape)
-    marks += frame.legend(fit, x, y + 20, max(tall, 120.0), look, words, hidden)
-    full = x + frame.legend_width(fit, words, hidden) + frame.MARGIN
+    marks += frame.legend(fit, x, y + 20, max(tall, 120.0), look, words, swatches)
+    full = x + frame.legend_width(fit, words, swatches) + frame.MARGIN
     height = y + max(rows * step, 150.0) + frame.MARGIN - 14
     return Picture(
         max(full, frame.heading_width(title, note)),

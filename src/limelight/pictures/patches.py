@@ -69,7 +69,7 @@ def patches(
     if outside > 0.005:
         note = f"{100 * outside:.0f} % of the weight is not on a patch"
         marks.append(Label(second, top + tall + 14, note, look.soft, frame.SMALL))
-    full = x + frame.legend_width(fit, "weight", False) + frame.MARGIN
+    full = x + frame.legend_width(fit, "weight") + frame.MARGIN
     return Picture(
         max(full, frame.heading_width(title, "") if title else 0.0),
         top + tall + 24 + frame.MARGIN,
