@@ -20,10 +20,10 @@ demo: .venv/installed  ## the worked example and a health table, in the terminal
 	@$(PY) examples/demo.py
 
 test: .venv/test .venv/chromium $(STATIC) lint web-test  ## everything that finishes in minutes
-	$(PY) -m pytest -q
+	$(PY) -m pytest -q --hypothesis-profile=ci
 
 test-slow: .venv/test .venv/chromium $(STATIC)  ## the tests that take longer
-	$(PY) -m pytest -q -m slow
+	$(PY) -m pytest -q --hypothesis-profile=ci -m slow
 
 lint: .venv/test  ## ruff and mypy, strict
 	$(PY) -m ruff check .
