@@ -199,7 +199,7 @@ def test_lines_are_the_strongest_keys(studio: Running, sample: Capture) -> None:
         ("/api/exercise?level=1", "seed"),
         ("/api/exercise?level=1&seed=-1", ">= 0"),
         ("/api/runs/none", "no .jsonl"),
-        ("/api/runs/not-a-run", "not a training monitor"),
+        ("/api/runs/not-a-run", "is not a monitor's file"),
         ("/api/runs/run/view?figure=mood", "mood"),
         ("/api/runs/run/view?bins=0", ">= 1"),
         ("/api/nothing", "nothing at"),
