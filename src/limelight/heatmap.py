@@ -261,11 +261,10 @@ def heatmap_of(
                                for span, bins, size in zip(spans, shape, sizes, strict=True))
     call, chosen = _on_engine(call, engine)
     statistics = _statistics(call, chosen, *spans[0], logsumexp)
-    how: dict[str, Any] = {"logsumexp": statistics, "engine": engine}
     if progress is None or call.empty:
-        values = pooled(call, row_edges, column_edges, pool, **how)
+        values = _pool(chosen, call, statistics, row_edges, column_edges, pool)
     else:
-        values = _in_steps(call, row_edges, column_edges, pool, progress, how)
+        values = _in_steps(chosen, call, statistics, row_edges, column_edges, pool, progress)
     empty = np.isnan(values)
     if empty.any() and not (_array(statistics)[:, :, slice(*spans[0])] < np.inf).all():
         # Some row is not a number. Elsewhere NaN is a bin without a cell, and counting takes as
@@ -285,9 +284,6 @@ def pooled(
     """Bins with edges of one's own, strictly ascending: float32 [B, Hq, P, Q]."""
     check_pool(pool)
     call, chosen = _on_engine(call, engine)
-    if call.empty:
-        shape = call.batch, call.query_heads, len(row_edges) - 1, len(column_edges) - 1
-        return np.empty(shape, np.float32)
     statistics = _statistics(call, chosen, int(row_edges[0]), int(row_edges[-1]), logsumexp)
     return _pool(chosen, call, statistics, row_edges, column_edges, pool)
 
@@ -298,8 +294,8 @@ def check_pool(pool: str) -> None:
 
 
 def _in_steps(
-    call: Call, row_edges: Array, column_edges: Array, pool: str,
-    progress: Callable[[int, int], None], how: dict[str, Any],
+    engine: Engine, call: Call, statistics: Any, row_edges: Array, column_edges: Array, pool: str,
+    progress: Callable[[int, int], None],
 ) -> Array:  # fmt: skip
     """The same picture, some of its bins at a time."""
     shape = call.batch, call.query_heads, len(row_edges) - 1, len(column_edges) - 1
@@ -307,7 +303,7 @@ def _in_steps(
     steps = list(regions.chunks(row_edges, column_edges, STEP))
     for done, (down, across) in enumerate(steps, start=1):
         edges = row_edges[down.start : down.stop + 1], column_edges[across.start : across.stop + 1]
-        values[:, :, down, across] = pooled(call, *edges, pool, **how)
+        values[:, :, down, across] = _pool(engine, call, statistics, *edges, pool)
         progress(done, len(steps))
     return values
 
@@ -427,6 +423,9 @@ def _pool(
     On arrays `pool` returns just that. On tensors it returns the largest or summed weights and the
     numbers of allowed cells, for kinds "max" and "sum".
     """
+    if call.empty:
+        shape = call.batch, call.query_heads, len(row_edges) - 1, len(column_edges) - 1
+        return np.empty(shape, np.float32)
     kernel = _kernel(engine, call, "pool")
     if not is_torch(call.query):
         return _array(kernel(call, statistics, row_edges, column_edges, kind))
