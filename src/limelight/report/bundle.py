@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 
 from limelight.arrays import index, jsonable
 from limelight.capture import Capture, Site
+from limelight.capture.health import FIGURES
 from limelight.errors import ArgumentError
 from limelight.health import Summary
-from limelight.report.facts import FIGURES, facts, health_of
+from limelight.report.facts import facts, health_of
 from limelight.report.judge import Finding, worst_first
 
 FORMAT, VERSION = "limelight.bundle", 1

@@ -7,7 +7,6 @@ from dataclasses import fields
 from typing import Any
 
 from limelight.capture import Capture, Site
-from limelight.capture.health import FIGURES as FIGURES
 from limelight.health import Health, Summary
 from limelight.pictures.png import encode
 

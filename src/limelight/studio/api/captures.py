@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from limelight.arrays import jsonable
+from limelight.capture.health import FIGURES
 from limelight.pictures.png import encode
-from limelight.report.facts import FIGURES, facts, health_of
+from limelight.report.facts import facts, health_of
 from limelight.report.facts import summary as brief
 from limelight.studio.answers import NotFound
 from limelight.studio.api.asked import Index, OfCapture, OfEntry, OfSite
