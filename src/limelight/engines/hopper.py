@@ -102,7 +102,7 @@ def _plan(call: Call, health: bool) -> Run:
 def tiles(call: Call, health: bool) -> Run:
     """How calls of this layout are run: the Gluon kernel, and with care what that one flagged."""
     from limelight.engines.gpu import blocks, hopper_forward, kept, launch, portable
-    from limelight.engines.gpu.masks import broadcast_strides, mask_arguments
+    from limelight.engines.gpu.masks import broadcast_strides, in_pairs, mask_arguments
 
     device = call.query.device
     batch, heads, nq, nk = call.batch, call.query_heads, call.queries, call.keys
@@ -206,18 +206,11 @@ def reader(tensor: Any) -> Callable[[Any], Any]:
     return lambda tensor: tensor
 
 
-def in_pairs(array: Any) -> bool:
-    """Whether two neighbours of an array [B|1, H|1, Nq|1, Nk|1] are one aligned load."""
-    from limelight.engines.gpu.masks import broadcast_strides
-
-    *strides, step = broadcast_strides(array, 4)
-    return step == 1 and array.data_ptr() % 16 == 0 and all(n % 2 == 0 for n in strides)
-
-
 def fused_backward(call: Call) -> bool | None:
     """Whether torch's cuDNN backward computes this call's gradients: causal or not, None if not.
 
-    It sums the query's gradient in any order, so it is not for deterministic runs.
+    It sums the query's gradient in any order, so it is not for deterministic runs; its grid ends
+    at 65,535 entries of the batch, and heads.
     """
     import torch
 

@@ -39,6 +39,12 @@ def broadcast_strides(tensor: torch.Tensor, axes: int) -> tuple[int, ...]:
     )
 
 
+def in_pairs(array: torch.Tensor) -> bool:
+    """Whether two neighbours of an array [B|1, H|1, Nq|1, Nk|1] are one aligned load."""
+    *strides, step = broadcast_strides(array, 4)
+    return step == 1 and array.data_ptr() % 16 == 0 and all(n % 2 == 0 for n in strides)
+
+
 def mask_arguments(allowed: Allowed, device: torch.device) -> MaskArguments:
     """The parts of `allowed`, on the device."""
     low, high = allowed.band if allowed.band is not None else (-allowed.nq, allowed.nk)
