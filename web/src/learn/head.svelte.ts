@@ -1,6 +1,7 @@
 /** The real head of the lessons: SmolLM2-135M, layer 11, head 1, from the capture that comes along. */
 import { getCapture, getCaptures, getHeadRows, type HeadRows } from "$lib/api";
 import { trace, type Trace } from "$lib/attention";
+import { told } from "$lib/format";
 
 export const CAPTURE = "llama";
 export const LAYER = 11;
@@ -24,7 +25,7 @@ class Head {
     if (this.#asked) return;
     this.#asked = true;
     void this.#fetch().catch((error: unknown) => {
-      this.trouble = error instanceof Error ? error.message : String(error);
+      this.trouble = told(error);
     });
   }
 

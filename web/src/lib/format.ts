@@ -53,6 +53,9 @@ export function parseNumber(text: string): number | null {
   return Number.isFinite(value) ? value : null;
 }
 
+/** What went wrong, in words. */
+export const told = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
 /** "1 layer", "2 layers". */
 export const count = (n: number, word: string, many = `${word}s`): string => `${n.toLocaleString("en")} ${n === 1 ? word : many}`;
 
