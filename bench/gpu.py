@@ -1,8 +1,9 @@
 """GPU attention against torch's: TFLOP/s and ratios, the machine's limits first.
 
     PYTHONPATH=src python bench/gpu.py                 everything, some minutes
-    PYTHONPATH=src python bench/gpu.py --only forward  one part: limits, forward, shapes, backward,
-                                                       decode, eager, small, picture
+    PYTHONPATH=src python bench/gpu.py --only forward  one part: limits, forward, shapes, training,
+                                                       backward, masks, kinds, decode, eager,
+                                                       small, picture
     PYTHONPATH=src python bench/gpu.py --write bench/results/h200.md
 
 All contenders of a row are measured in turn, in another order each round, and the median is taken,
@@ -199,32 +200,154 @@ def shapes() -> Iterator[str]:
     yield table("Forward, other shapes", rows, "TFLOP/s", "cuDNN")
 
 
-def backward() -> Iterator[str]:
-    module = find("hopper").module
-    portable = find("triton").module
+def there_and_back(run: Callable[[], Any], leaves: Any, grad: Any) -> Callable[[], Any]:
+    return lambda: torch.autograd.grad(run(), leaves, grad)
+
+
+def flash4(q: Any, k: Any, v: Any, causal: bool) -> Callable[[], Any] | None:
+    """FlashAttention-4's kernels for this chip, where they are installed."""
+    try:
+        from flash_attn.cute import flash_attn_func
+    except ImportError:
+        return None
+
+    def run() -> Any:
+        out = flash_attn_func(*(x.transpose(1, 2) for x in (q, k, v)), causal=causal)
+        return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
+
+    return run
+
+
+def training() -> Iterator[str]:
+    """Forward and backward through the public calls."""
     for size in (128, 64):
         rows = []
         for n in (2048, 4096, 8192, 16_384):
             for causal in (False, True):
                 q, k, v = (normal(TOKENS // n, WIDTH // size, n, size) for _ in range(3))
-                leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-                out = sdpa(SDPBackend.CUDNN_ATTENTION, *leaves, is_causal=causal)()
-                grad = torch.randn_like(out)
-                call = prepare(q, k, v, mask=ll.Causal() if causal else None)
-                state = module.forward(call, health=False)
+                leaves = [x.requires_grad_() for x in (q, k, v)]
+                grad = torch.randn_like(q)
+                mask = ll.Causal() if causal else None
+                forwards = {
+                    "cuDNN": sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v, is_causal=causal),
+                    "limelight": lambda x=leaves, m=mask: ll.attention(*x, mask=m),
+                    "limelight, health": lambda x=leaves, m=mask: ll.inspect(*x, mask=m).output,
+                }
+                peer = flash4(q, k, v, causal)
+                if peer is not None:
+                    forwards["FA4"] = peer
+                contenders = {
+                    name: there_and_back(run, leaves, grad) for name, run in forwards.items()
+                }
+                work = 3.5 * 4.0 * TOKENS * WIDTH * n * (0.5 if causal else 1.0)
+                label = f"{n} {'causal' if causal else 'full'}"
+                rows.append((label, work, timed(contenders, rounds=5)))
+        yield table(f"Forward + backward, head size {size}", rows, "TFLOP/s", "cuDNN")
 
-                def torchs(out: Any = out, leaves: Any = leaves, grad: Any = grad) -> Any:
-                    return torch.autograd.grad(out, leaves, grad, retain_graph=True)
 
-                times = timed({
-                    "cuDNN": torchs,
-                    "limelight": lambda c=call, s=state, g=grad: module.backward(c, s, g),
-                    "limelight, deterministic":
-                        lambda c=call, s=state, g=grad: portable.backward(c, s, g),
-                })  # fmt: skip
-                work = 2.5 * 4.0 * TOKENS * WIDTH * n * (0.5 if causal else 1.0)
-                rows.append((f"{n} {'causal' if causal else 'full'}", work, times))
-        yield table(f"Backward, head size {size}", rows, "TFLOP/s", "cuDNN")
+def backward() -> Iterator[str]:
+    """The engine's backward alone, and the one that sums in a fixed order."""
+    module, portable = find("hopper").module, find("triton").module
+    rows = []
+    for size, n in ((128, 2048), (128, 16_384), (64, 2048), (64, 16_384)):
+        for causal in (False, True):
+            q, k, v = (normal(TOKENS // n, WIDTH // size, n, size) for _ in range(3))
+            leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+            out = sdpa(SDPBackend.CUDNN_ATTENTION, *leaves, is_causal=causal)()
+            grad = torch.randn_like(out)
+            call = prepare(q, k, v, mask=ll.Causal() if causal else None)
+            state = module.forward(call, health=False)
+
+            def torchs(out: Any = out, leaves: Any = leaves, grad: Any = grad) -> Any:
+                return torch.autograd.grad(out, leaves, grad, retain_graph=True)
+
+            times = timed({
+                "cuDNN": torchs,
+                "limelight": lambda c=call, s=state, g=grad: module.backward(c, s, g),
+                "limelight, deterministic":
+                    lambda c=call, s=state, g=grad: portable.backward(c, s, g),
+            }, rounds=5)  # fmt: skip
+            work = 2.5 * 4.0 * TOKENS * WIDTH * n * (0.5 if causal else 1.0)
+            rows.append((f"{n}, size {size}, {'causal' if causal else 'full'}", work, times))
+    yield table("Backward alone", rows, "TFLOP/s", "cuDNN")
+
+
+def masks() -> Iterator[str]:
+    """Masks at 16k, head size 128, against compiled FlexAttention."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    n, size, heads = 16_384, 128, 16
+    ragged = [0] * n
+    draw = random.Random(0)
+    for cut in sorted(draw.sample(range(1, n), 11)):
+        ragged[cut:] = [ragged[cut] + 1] * (n - cut)
+    even = [i // 2048 for i in range(n)]
+    places = {name: torch.tensor(ids, device="cuda") for name, ids in (("e", even), ("r", ragged))}
+    row = torch.arange(n, device="cuda")
+
+    def alike(name: str) -> Callable[..., Any]:
+        ids = places[name]
+        return lambda b, h, i, j: (ids[i] == ids[j]) & (i >= j)
+
+    kinds: dict[str, tuple[ll.Mask, Callable[..., Any]]] = {
+        "8 documents, causal": (ll.Documents(even) & ll.Causal(), alike("e")),
+        "12 ragged documents, causal": (ll.Documents(ragged) & ll.Causal(), alike("r")),
+        "window 1,024, causal": (
+            ll.Causal() & ll.Window(1023, None), lambda b, h, i, j: (i >= j) & (i - j < 1024)),
+        "prefix 4,096, causal": (ll.Prefix(4096) | ll.Causal(),
+                                 lambda b, h, i, j: (i >= j) | (j < 4096)),
+    }  # fmt: skip
+    q, k, v, grad = (normal(1, heads, n, size) for _ in range(4))
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    forwards, both = [], []
+    compiled = torch.compile(flex_attention, dynamic=False)
+    for name, (mask, rule) in kinds.items():
+        block = create_block_mask(rule, None, None, n, n, device="cuda")
+        seen = sum(int(rule(0, 0, row[i : i + 512, None], row).sum()) for i in range(0, n, 512))
+        runs = {
+            "FlexAttention": lambda m=block: compiled(*leaves, block_mask=m),
+            "limelight": lambda m=mask: ll.attention(*leaves, mask=m),
+            "limelight, health": lambda m=mask: ll.inspect(*leaves, mask=m).output,
+        }
+        work = 4.0 * heads * seen * size
+
+        def quiet(run: Callable[[], Any]) -> Callable[[], Any]:
+            return torch.no_grad()(run)
+
+        forwards.append((name, work, timed({k: quiet(r) for k, r in runs.items()}, rounds=5)))
+        back = {k: there_and_back(run, leaves, grad) for k, run in runs.items()}
+        both.append((name, 3.5 * work, timed(back, rounds=5)))
+    title = "16,384 × 16,384 under masks, size 128, against FlexAttention"
+    yield table(f"{title}: forward", forwards, "TFLOP/s", "FlexAttention")
+    yield table(f"{title}: forward + backward", both, "TFLOP/s", "FlexAttention")
+
+
+def kinds() -> Iterator[str]:
+    """What turns dot products into logits, and grouped heads: against the plain kind."""
+    n, size = 8192, 128
+    forwards, both = [], []
+    for label, heads, key_heads, options in (
+        ("plain", 16, 16, {}),
+        ("softcap", 16, 16, {"softcap": 20.0}),
+        ("sinks", 16, 16, {"sinks": torch.zeros(16, device="cuda")}),
+        ("bias, bfloat16", 16, 16, {"bias": normal(1, 1, n, n)}),
+        ("64 / 64 heads", 64, 64, {}),
+        ("64 / 8 heads", 64, 8, {}),
+    ):
+        q = normal(1, heads, n, size).requires_grad_()
+        k, v = (normal(1, key_heads, n, size).requires_grad_() for _ in range(2))
+        grad = torch.randn_like(q)
+
+        def run(q: Any = q, k: Any = k, v: Any = v, options: Any = options) -> Any:
+            return ll.attention(q, k, v, mask=ll.Causal(), **options)
+
+        work = 4.0 * heads * n * n * size * 0.5
+        forwards.append((label, work, timed({"limelight": torch.no_grad()(run)}, rounds=5)))
+        back = {"limelight": there_and_back(run, (q, k, v), grad)}
+        both.append((label, 3.5 * work, timed(back, rounds=5)))
+    title = "Kinds of attention, 8,192 × 8,192, size 128, causal"
+    yield table(f"{title}: forward", forwards, "TFLOP/s", "")
+    yield table(f"{title}: forward + backward", both, "TFLOP/s", "")
 
 
 def decode() -> Iterator[str]:
@@ -270,15 +393,20 @@ def eager() -> Iterator[str]:
 
 
 def small() -> Iterator[str]:
+    """The host's share: calls so small that launching them is all."""
+    shapes = {f"1 × 8 × {n}, size 64, causal": (1, 8, 8, n, n, 64, True) for n in (128, 512)} | {
+        f"decode {b} × 8192, 32 / 8 heads": (b, 32, 8, 1, 8192, 128, False) for b in (1, 16)
+    }
     rows = []
-    for n in (128, 512):
-        q, k, v = (normal(1, 8, n, 64) for _ in range(3))
-        call = prepare(q, k, v, mask=ll.Causal())
+    for label, (batch, heads, key_heads, nq, nk, size, causal) in shapes.items():
+        q = normal(batch, heads, nq, size)
+        k, v = (normal(batch, key_heads, nk, size) for _ in range(2))
+        options: dict[str, Any] = {"is_causal": causal, "enable_gqa": heads > key_heads}
+        mask = ll.Causal() if causal else None
         contenders = {
-            "torch": lambda q=q, k=k, v=v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
-            "limelight, output": ours("hopper", call, False),
-            "limelight, health": ours("hopper", call, True),
-            "limelight.attention": lambda q=q, k=k, v=v: ll.attention(q, k, v, mask=ll.Causal()),
+            "torch": lambda x=(q, k, v), o=options: F.scaled_dot_product_attention(*x, **o),
+            "limelight.attention": lambda x=(q, k, v), m=mask: ll.attention(*x, mask=m),
+            "limelight.inspect": lambda x=(q, k, v), m=mask: ll.inspect(*x, mask=m),
         }
 
         def one(name: str, contenders: Contenders = contenders) -> float:
@@ -292,9 +420,22 @@ def small() -> Iterator[str]:
             torch.cuda.synchronize()
             return (time.perf_counter() - start) / 100 * 1e3
 
-        times = medians(contenders, one)
-        rows.append((f"1 × 8 × {n}, size 64, causal", 0.0, times))
+        rows.append((label, 0.0, medians(contenders, one)))
     yield table("Small calls, launch included", rows, "µs", "torch")
+    yield f"A new length, forward + backward, size 128, causal: {_new_lengths():.1f} ms.\n"
+
+
+def _new_lengths() -> float:
+    """Milliseconds of a first call with lengths never seen, the kernels compiled before."""
+    taken = []
+    for n in (1024, 1111, 1234, 1300, 1499):
+        leaves = [normal(2, 8, n, 128).requires_grad_() for _ in range(3)]
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        ll.attention(*leaves, mask=ll.Causal()).sum().backward()
+        torch.cuda.synchronize()
+        taken.append((time.perf_counter() - start) * 1e3)
+    return statistics.median(taken[1:])
 
 
 def picture() -> Iterator[str]:
@@ -312,7 +453,9 @@ def picture() -> Iterator[str]:
     yield f"One causal head of 131,072 × 131,072, size 64: {parts}.\n"
 
 
-PARTS = (limits, forward, shapes, backward, decode, eager, small, picture)
+PARTS = (
+    limits, forward, shapes, training, backward, masks, kinds, decode, eager, small, picture
+)  # fmt: skip
 
 
 def main() -> None:

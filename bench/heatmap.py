@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 
 import limelight as ll
-from limelight.call import prepare
+from limelight.call import Call, prepare
 from limelight.capture import Site
-from limelight.heatmap import heatmap_of, logsumexp_of, received_of, top_of, weights_of
-from limelight.pyramid import Pyramid
+from limelight.engines import choose
+from limelight.looking.heatmap import heatmap_of
+from limelight.looking.pyramid import Pyramid
+from limelight.looking.weights import received_of, top_of, weights_of
 
 
 def main(length: int, engine: str) -> None:
@@ -28,7 +30,11 @@ def main(length: int, engine: str) -> None:
     query, key = (rng.normal(size=(1, 1, length, 64)).astype(np.float32) for _ in range(2))
     mask = ll.Causal()
     call = prepare(query, key, mask=mask)
-    logsumexp_of(prepare(query[:, :, :512], key[:, :, :512]), engine=engine)  # load what is needed
+
+    def statistics(call: Call) -> Any:
+        return choose(call, engine).module.forward(call, health=False).logsumexp
+
+    statistics(prepare(query[:, :, :512], key[:, :, :512]))  # load what is needed
     before = _peak()
 
     def timed(what: str, do: Callable[[], Any], times: int = 1) -> Any:
@@ -47,8 +53,8 @@ def main(length: int, engine: str) -> None:
     timed("overview 512 × 512, from nothing", lambda: heatmap_of(call, shape=shape, engine=engine))
     print(f"{'peak memory of the process, and what it added':<46} {_peak() / 2**20:8.1f} MB, "
           f"{(_peak() - before) / 2**20:.1f} MB")  # fmt: skip
-    known = {"engine": engine, "logsumexp": logsumexp_of(call, engine=engine)}
-    timed("row statistics", lambda: logsumexp_of(call, engine=engine))
+    known = {"engine": engine, "logsumexp": statistics(call)}
+    timed("row statistics", lambda: statistics(call))
     for pool in ("max", "mean"):
         timed(f"overview 512 × 512, {pool}, statistics at hand",
               lambda pool=pool: heatmap_of(call, shape=shape, pool=pool, **known))  # fmt: skip

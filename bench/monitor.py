@@ -44,9 +44,10 @@ def main() -> None:
 
     step()
     plain, recorded = [], []
-    with tempfile.TemporaryDirectory() as folder, Monitor(
-        model, Path(folder) / "run.jsonl", every=1
-    ) as monitor:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Monitor(model, Path(folder) / "run.jsonl", every=1) as monitor,
+    ):
         for _ in range(ROUNDS):
             start = time.perf_counter()
             with monitor.paused():

@@ -99,7 +99,7 @@ static void gradient_block(const Gradient& f, i64 head, i64 part, i64 block, con
         lo = least(lo, x.rows[r].lo);
         hi = most(hi, x.rows[r].hi);
     }
-    for (i64 k0 = lo / GRAD_KEYS * GRAD_KEYS; k0 < hi; k0 += GRAD_KEYS) {
+    for (i64 k0 = lo / GRAD_KEYS * GRAD_KEYS; k0 < hi && !given_up(); k0 += GRAD_KEYS) {
         const i64 k1 = least(hi, k0 + GRAD_KEYS);
         i64 from = count, to = 0;  // the rows that see anything of this block
         for (i64 t = 0; t < count; t += MR) {
@@ -176,7 +176,7 @@ static void gradient_item(void* context, i64 item, char* scratch) {
     }
     if (!wait_until(&f.ready[head], f.pack_items)) return;
     fill(f.sums(head, order.step), 0, f.keys * (f.dcols + f.vcols), 0.0f);
-    for (i64 block = order.step; block < f.blocks; block += f.parts)
+    for (i64 block = order.step; block < f.blocks && !given_up(); block += f.parts)
         gradient_block(f, head, order.step, block, x);
     // `finished` counts the parts; `done` says that the slot is free.
     if (f.finished[head].fetch_add(1, std::memory_order_acq_rel) + 1 == f.parts) {
@@ -226,7 +226,7 @@ static void delta_item(void* context, i64 item, char* scratch) {
     }
 }
 
-// A sink has value 0: its logit's gradient is -p * delta, summed over the head's rows.
+// Each sink's gradient, summed over the head's rows.
 static void sink_gradients(const Call& call, const RowGradients& known, float* dsinks) {
     const i64 queries = call.queries();
     for (i64 h = 0; h < call.query_heads(); ++h) {
@@ -234,7 +234,7 @@ static void sink_gradients(const Call& call, const RowGradients& known, float* d
         for (i64 b = 0; b < call.batch(); ++b)
             for (i64 i = 0; i < queries; ++i) {
                 const i64 at = (b * call.query_heads() + h) * queries + i;
-                sum -= static_cast<double>(sink_share(call, known, h, at) * known.delta[at]);
+                sum += static_cast<double>(sink_slope(call, known, h, at));
             }
         dsinks[h] = static_cast<float>(sum);
     }
@@ -267,7 +267,12 @@ static void backward_any(const Call& call, const Backward& out, int threads) {
 
     Deltas deltas{call, out, delta};
     parallel(call.batch() * call.query_heads(), deltas.bytes(), threads, &deltas, delta_item);
-    f.known = RowGradients{out.logsumexp, nullptr, delta};
+    f.known = RowGradients{out.logsumexp, nullptr, delta, out.grad_entropy};
+    for (i64 i = 0; i < all; ++i) {
+        if (out.logsumexp[i] == -inf) continue;  // a row without keys
+        if (out.grad_logsumexp) delta[i] -= out.grad_logsumexp[i];
+        if (out.grad_entropy) delta[i] += out.grad_entropy[i] * out.entropy[i];
+    }
     if (large) {
         Call scores = call;
         scores.v = scores.k;  // values of size 0: the weights alone
@@ -282,10 +287,14 @@ static void backward_any(const Call& call, const Backward& out, int threads) {
         for (i64 i = 0; i < all; ++i) {
             const float given = out.logsumexp[i], rounding = 2.4e-7f * std::fabs(given);
             const bool whole = again.logsumexp[i] >= given - rounding;
-            if (again.total[i] > 0.0f)  // 0 for a row without keys
-                again.total[i] = whole ? 1.0f / again.total[i] : std::exp(again.top[i] - given);
+            if (again.total[i] > 0.0f) {  // 0 for a row without keys
+                const float log_share = whole ? -std::log(again.total[i]) : again.top[i] - given;
+                again.total[i] = whole ? 1.0f / again.total[i] : std::exp(log_share);
+                // y is below `top`, ln p below the logsumexp
+                if (out.grad_entropy) delta[i] += out.grad_entropy[i] * log_share;
+            }
         }
-        f.known = RowGradients{again.top, again.total, delta};
+        f.known = RowGradients{again.top, again.total, delta, out.grad_entropy};
     }
     if (out.dsinks) sink_gradients(call, f.known, out.dsinks);
     if (f.heads && f.rows && call.keys()) {

@@ -5,8 +5,8 @@
 // bias's rows, or, where all queries share one row, a stretch of its keys, and goes over all batch
 // entries, heads and rows that read it.
 //
-// A bias that is the same for all keys of a row needs no pass: the sum of ds over a row's keys is
-// sum of p * (dp - delta) = delta - (1 - p_sink) * delta = p_sink * delta, and 0 without a sink.
+// A bias that is the same for all keys of a row needs no pass. To add to all its logits, the sink's
+// too, moves the logsumexp alone: the sum of ds over a row's keys is that gradient less the sink's ds.
 #pragma once
 
 namespace limelight {
@@ -57,7 +57,7 @@ static void bias_item(void* context, i64 item, char* scratch) {
                 const i64 count = least(GRAD_ROWS, i1 - i);
                 begin_slopes(call, f.logits, f.out.grad_output, f.known, b, key_head,
                              h % call.group() * queries + i, count, x);
-                for (i64 k0 = j0; k0 < j1; k0 += GRAD_KEYS) {
+                for (i64 k0 = j0; k0 < j1 && !given_up(); k0 += GRAD_KEYS) {
                     const i64 k1 = least(j1, k0 + GRAD_KEYS);
                     pack_row_panels(k, k0, k1, call.size(), x.k, x.spare);
                     pack_row_panels(v, k0, k1, call.value_size(), x.v, x.spare);
@@ -86,6 +86,15 @@ INLINE float sink_share(const Call& call, const RowGradients& known, i64 head, i
     return std::exp(std::fmin(0.0f, sink - known.base[at])) * (known.share ? known.share[at] : 1.0f);
 }
 
+// The gradient of a row's sink, whose value is 0: p * (0 - delta), and its part of the entropy.
+INLINE float sink_slope(const Call& call, const RowGradients& known, i64 head, i64 at) {
+    const float share = sink_share(call, known, head, at);
+    if (share == 0.0f) return 0.0f;
+    float slope = known.delta[at];
+    if (known.turn) slope += known.turn[at] * std::fmin(0.0f, sink_of(call, head) - known.base[at]);
+    return -share * slope;
+}
+
 // One number a row, or fewer.
 static void row_bias_gradient(const Call& call, const Backward& out, const RowGradients& known) {
     const i64* const shape = out.bias_shape;
@@ -99,7 +108,9 @@ static void row_bias_gradient(const Call& call, const Backward& out, const RowGr
             for (i64 hh = h; hh < h + per_head; ++hh)
                 for (i64 ii = i; ii < i + per_row; ++ii) {
                     const i64 at = (bb * heads + hh) * queries + ii;
-                    sum += static_cast<double>(sink_share(call, known, hh, at) * known.delta[at]);
+                    sum -= static_cast<double>(sink_slope(call, known, hh, at));
+                    if (out.grad_logsumexp && known.base[at] != -inf)
+                        sum += static_cast<double>(out.grad_logsumexp[at]);
                 }
         out.dbias[cell] = static_cast<float>(sum);
     }

@@ -71,7 +71,7 @@ class Arrays {
 
   private:
     Py_buffer& next() {
-        if (used_ == 16) throw std::invalid_argument("too many arrays");
+        if (used_ == 20) throw std::invalid_argument("too many arrays");
         return held_[used_++];
     }
 
@@ -101,7 +101,7 @@ class Arrays {
         }
     }
 
-    Py_buffer held_[16];
+    Py_buffer held_[20];
     int used_ = 0;
 };
 
@@ -118,7 +118,7 @@ void check_broadcast(const View& view, const Call& call, int axes, const char* n
 
 Call read_call(Arrays& arrays, int dtype, nb::handle q, nb::handle k, nb::handle v,
                nb::handle band, nb::handle spans, nb::handle dense, nb::handle bias, int bias_dtype,
-               nb::handle sinks, int sinks_dtype, double scale, double softcap) {
+               nb::handle sinks, int sinks_dtype, double scale, double softcap, nb::handle dropout) {
     Call call;
     const auto type = static_cast<Dtype>(dtype);
     call.q = arrays.view(q, type, 4, "query");
@@ -155,7 +155,37 @@ Call read_call(Arrays& arrays, int dtype, nb::handle q, nb::handle k, nb::handle
     if (call.sinks && call.sinks.shape[0] != a.shape[1]) mismatch("sinks");
     call.scale = scale;
     call.softcap = softcap;
+    if (!dropout.is_none()) {  // (threshold, seed, offset, scale)
+        call.dropout.on = true;
+        call.dropout.threshold = nb::cast<std::uint32_t>(dropout[0]);
+        call.dropout.seed = nb::cast<std::uint64_t>(dropout[1]);
+        call.dropout.offset = nb::cast<std::uint32_t>(dropout[2]);
+        call.dropout.scale = nb::cast<float>(dropout[3]);
+    }
     return call;
+}
+
+unsigned long main_thread = 0;  // the one in which Python handles signals
+
+bool interrupted() {
+    if (PyThread_get_thread_ident() != main_thread) return false;
+    const nb::gil_scoped_acquire held;
+    return PyErr_CheckSignals() != 0;
+}
+
+// Runs it without the GIL; the error that a signal's handler left, such as KeyboardInterrupt, is raised.
+template <class Work>
+void unlocked(Work work) {
+    bool stopped = false;
+    {
+        const nb::gil_scoped_release release;
+        try {
+            work();
+        } catch (const Interrupted&) {
+            stopped = true;
+        }
+    }
+    if (stopped) throw nb::python_error();
 }
 
 void check_edges(const i64* edges, i64 bins, i64 cells, const char* name) {
@@ -166,10 +196,11 @@ void check_edges(const i64* edges, i64 bins, i64 cells, const char* name) {
 
 void forward(int dtype, nb::handle q, nb::handle k, nb::handle v, nb::handle band, nb::handle spans,
              nb::handle dense, nb::handle bias, int bias_dtype, nb::handle sinks, int sinks_dtype,
-             double scale, double softcap, nb::handle output, nb::handle stats, bool health) {
+             double scale, double softcap, nb::handle dropout, nb::handle output, nb::handle stats,
+             bool health) {
     Arrays arrays;
     const Call call = read_call(arrays, dtype, q, k, v, band, spans, dense, bias, bias_dtype, sinks,
-                                sinks_dtype, scale, softcap);
+                                sinks_dtype, scale, softcap, dropout);
     const i64 rows = call.batch() * call.query_heads() * call.queries();
     Result out;
     out.output = arrays.target<char>(output, rows * call.value_size() * item_size(call.q.dtype), "output");
@@ -179,26 +210,27 @@ void forward(int dtype, nb::handle q, nb::handle k, nb::handle v, nb::handle ban
         out.entropy = out.max_logit + rows;
     }
     const int count = threads();
-    const nb::gil_scoped_release release;
-    isa().forward(call, out, count);
+    unlocked([&] { isa().forward(call, out, count); });
 }
 
 // The same for float32 and nothing else: a call with few arguments that are never None is quicker.
 void forward_plain(nb::handle q, nb::handle k, nb::handle v, double scale, nb::handle output,
                    nb::handle stats, bool health) {
     const nb::handle none = Py_None;
-    forward(static_cast<int>(Dtype::f32), q, k, v, none, none, none, none, 0, none, 0, scale, 0.0, output,
-            stats, health);
+    forward(static_cast<int>(Dtype::f32), q, k, v, none, none, none, none, 0, none, 0, scale, 0.0, none,
+            output, stats, health);
 }
 
 void backward(int dtype, nb::handle q, nb::handle k, nb::handle v, nb::handle band,
               nb::handle spans, nb::handle dense, nb::handle bias, int bias_dtype, nb::handle sinks,
-              int sinks_dtype, double scale, double softcap, nb::handle output, nb::handle logsumexp,
-              nb::handle grad_output, nb::handle dq, nb::handle dk, nb::handle dv, nb::handle dbias,
+              int sinks_dtype, double scale, double softcap, nb::handle dropout, nb::handle output,
+              nb::handle logsumexp,
+              nb::handle entropy, nb::handle grad_output, nb::handle grad_logsumexp,
+              nb::handle grad_entropy, nb::handle dq, nb::handle dk, nb::handle dv, nb::handle dbias,
               nb::handle dsinks) {
     Arrays arrays;
     const Call call = read_call(arrays, dtype, q, k, v, band, spans, dense, bias, bias_dtype, sinks,
-                                sinks_dtype, scale, softcap);
+                                sinks_dtype, scale, softcap, dropout);
     const i64 size = item_size(call.q.dtype), heads = call.batch() * call.query_heads();
     const i64 key_rows = call.batch() * call.key_heads() * call.keys();
     Backward out;
@@ -208,6 +240,11 @@ void backward(int dtype, nb::handle q, nb::handle k, nb::handle v, nb::handle ba
         for (int i = 0; i < 4; ++i)
             if (view->shape[i] != (i < 3 ? call.q.shape[i] : call.value_size())) mismatch("the output");
     out.logsumexp = arrays.target<float>(logsumexp, heads * call.queries(), "logsumexp", false);
+    const i64 rows = heads * call.queries();
+    out.entropy = arrays.target<float>(entropy, rows, "entropy", false);
+    out.grad_logsumexp = arrays.target<float>(grad_logsumexp, rows, "the gradient of logsumexp", false);
+    out.grad_entropy = arrays.target<float>(grad_entropy, rows, "the gradient of the entropy", false);
+    if (out.grad_entropy && !out.entropy) mismatch("a gradient of the entropy without the entropy");
     out.dq = arrays.target<char>(dq, heads * call.queries() * call.size() * size, "query gradient");
     out.dk = arrays.target<char>(dk, key_rows * call.size() * size, "key gradient");
     out.dv = arrays.target<char>(dv, key_rows * call.value_size() * size, "value gradient");
@@ -218,17 +255,16 @@ void backward(int dtype, nb::handle q, nb::handle k, nb::handle v, nb::handle ba
     }
     if (call.sinks) out.dsinks = arrays.target<float>(dsinks, call.query_heads(), "sink gradient");
     const int count = threads();
-    const nb::gil_scoped_release release;
-    isa().backward(call, out, count);
+    unlocked([&] { isa().backward(call, out, count); });
 }
 
 void pool(int dtype, nb::handle q, nb::handle k, nb::handle v, nb::handle band, nb::handle spans,
           nb::handle dense, nb::handle bias, int bias_dtype, nb::handle sinks, int sinks_dtype,
-          double scale, double softcap, nb::handle logsumexp, nb::handle row_edges,
+          double scale, double softcap, nb::handle dropout, nb::handle logsumexp, nb::handle row_edges,
           nb::handle column_edges, int kind, nb::handle values) {
     Arrays arrays;
     const Call call = read_call(arrays, dtype, q, k, v, band, spans, dense, bias, bias_dtype, sinks,
-                                sinks_dtype, scale, softcap);
+                                sinks_dtype, scale, softcap, dropout);
     const i64 heads = call.batch() * call.query_heads();
     Pool out;
     out.logsumexp = arrays.target<float>(logsumexp, heads * call.queries(), "logsumexp", false);
@@ -241,8 +277,7 @@ void pool(int dtype, nb::handle q, nb::handle k, nb::handle v, nb::handle band, 
     out.kind = static_cast<Pooling>(kind);
     out.values = arrays.target<float>(values, heads * out.rows * out.columns, "values");
     const int count = threads();
-    const nb::gil_scoped_release release;
-    isa().pool(call, out, count);
+    unlocked([&] { isa().pool(call, out, count); });
 }
 
 }  // namespace
@@ -251,13 +286,13 @@ NB_MODULE(_native, m) {
     m.doc() = "The C++ kernels of the native engine; see limelight.engines.native.";
     // nanobind refuses None unless an argument says that it may come.
     const auto may = nb::arg().none();
-    m.def("forward", &forward, may, may, may, may, may, may, may, may, may, may, may, may, may, may, may,
-          may);
+    m.def("forward", &forward, may, may, may, may, may, may, may, may, may, may, may, may, may, may,
+          may, may, may);
     m.def("forward_plain", &forward_plain);
     m.def("backward", &backward, may, may, may, may, may, may, may, may, may, may, may, may, may, may,
-          may, may, may, may, may, may, may);
+          may, may, may, may, may, may, may, may, may, may, may);
     m.def("pool", &pool, may, may, may, may, may, may, may, may, may, may, may, may, may, may, may, may,
-          may, may);
+          may, may, may);
     m.def("isas", [] {
         std::vector<std::string> here;
         for (const Isa* const* one = isas(); *one; ++one)
@@ -266,6 +301,9 @@ NB_MODULE(_native, m) {
     });
     m.def("isa", [] { return std::string(isa().name); });
     m.def("set_isa", [](const std::string& name) { return set_isa(name.c_str()); });
+    const nb::object main = nb::module_::import_("threading").attr("main_thread")();
+    main_thread = nb::cast<unsigned long>(main.attr("ident"));
+    set_asked(&interrupted);
     m.def("threads", &threads);
     m.def("set_threads", &set_threads);
     m.def("thread_runtime", [] { return std::string(thread_runtime()); });

@@ -155,7 +155,7 @@ static void attend(const Call& call, const Logits& logits, const Sizes& z, i64 c
     to = least(to, hi);
     alignas(64) float ones[MR];
     for (float& one : ones) one = 1.0f;
-    for (i64 k0 = from; k0 < to; k0 += z.kb) {
+    for (i64 k0 = from; k0 < to && !given_up(); k0 += z.kb) {
         const i64 k1 = least(to, k0 + z.kb);
         for (i64 t = 0; t < count; t += MR) {
             const int height = height_of(count - t);
@@ -182,6 +182,16 @@ static void attend(const Call& call, const Logits& logits, const Sizes& z, i64 c
                 packed.v + (a - packed.origin) / P::PER * PANEL;
             const auto* const w = reinterpret_cast<const typename P::Element*>(
                 P::PER == 2 ? static_cast<const void*>(x.p) : static_cast<const void*>(x.s));
+            if (call.dropout.on)
+                for (i64 r = 0; r < n; ++r) {
+#ifdef LIMELIGHT_BF16_DOT
+                    if (P::PER == 2) {
+                        drop_row(call, x.rows[t + r], a, columns, x.p + r * z.kb / 2);
+                        continue;
+                    }
+#endif
+                    drop_row(call, x.rows[t + r], a, columns, x.s + r * z.kb);
+                }
             const i64 ldw = z.kb / P::PER, depth = (columns + P::PER - 1) / P::PER;
             float* const o = x.o + t * z.columns;
             if (!partial && !logits.written) {
@@ -212,7 +222,11 @@ INLINE float sink_of(const Call& call, i64 head) {
 // One finished row to the caller's arrays; `o` is overwritten.
 static void write_row(const Call& call, const Result& out, const Logits& logits, i64 batch,
                       i64 head, i64 query, float m, float l, float e, float* o) {
-    const Finished row = finish(m, l, e, logits.unit, sink_of(call, head));
+    const float sink = sink_of(call, head);
+    // Nothing summed: a row without keys, or one whose logits are all -inf though no mask says so.
+    if (l == 0.0f && sink == -inf && sees(call, row_of(call, batch, head, query)))
+        l = std::numeric_limits<float>::quiet_NaN();
+    const Finished row = finish(m, l, e, logits.unit, sink);
     const i64 at = (batch * call.query_heads() + head) * call.queries() + query;
     out.logsumexp[at] = row.logsumexp;
     if (out.entropy) {
@@ -226,7 +240,7 @@ static void write_row(const Call& call, const Result& out, const Logits& logits,
     const i64 dv = call.value_size();
     char* const to = out.output + at * dv * item_size(call.q.dtype);
     if (row.weight == 0.0f) fill(o, 0, dv, 0.0f);
-    const vf weight = vset(row.weight);
+    const vf weight = vset(row.weight * call.dropout.scale);
     const bool direct = call.q.dtype == Dtype::f32 && dv % W == 0;
     float* const scaled = direct ? reinterpret_cast<float*>(to) : o;
     for (i64 c = 0; c < dv; c += W) vstore(scaled + c, vmul(vload(o + c), weight));

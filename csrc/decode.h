@@ -133,7 +133,7 @@ static void decode_keys(const Call& call, const Result& out, const Logits& logit
     const Rows keys = rows_of(call.k, batch, key_head), values = rows_of(call.v, batch, key_head);
     const i64 rows = z.rows, d = z.d;
     bool first = true;  // nothing in `o` yet: the first block goes straight there
-    for (i64 k0 = from; k0 < to; k0 += z.kb) {
+    for (i64 k0 = from; k0 < to && !given_up(); k0 += z.kb) {
         const Range range = range_of(call, x.rows, rows, k0, least(to, k0 + z.kb));
         const i64 n = range.to - range.from;
         if (n <= 0) continue;
@@ -161,6 +161,8 @@ static void decode_keys(const Call& call, const Result& out, const Logits& logit
             softmax_tile<Single, false>(static_cast<int>(rows), columns, x.s, z.kb, nullptr, 0,
                                         logits, x.m, x.l, x.e, x.alpha);
         if (!z.dv) continue;
+        if (call.dropout.on)
+            for (r = 0; r < rows; ++r) drop_row(call, x.rows[r], range.from, columns, x.s + r * z.kb);
         float* const sums = first ? x.o : x.t;
         fill(sums, 0, rows * z.columns, 0.0f);
         r = 0;

@@ -12,6 +12,7 @@
 #include "pack.h"
 #include "mask.h"
 #include "logits.h"
+#include "dropout.h"
 #include "softmax.h"
 #include "block.h"
 #include "plan.h"

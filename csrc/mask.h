@@ -13,6 +13,7 @@ struct Row {
     const char* spans;   // this row's intervals, null when lo and hi say it all
     const char* dense;   // this row's bytes
     const char* bias;    // this row's numbers
+    i64 batch;
 };
 
 struct Span {
@@ -56,6 +57,7 @@ INLINE Row row_of(const Call& call, i64 batch, i64 head, i64 query) {
     if (row.lo >= row.hi) row.lo = row.hi = 0;
     row.dense = mask.dense ? mask.dense.at(batch, row.head, row.query) : nullptr;
     row.bias = call.bias ? call.bias.at(batch, row.head, row.query) : nullptr;
+    row.batch = batch;
     return row;
 }
 
@@ -64,7 +66,7 @@ INLINE void read_rows(const Call& call, i64 batch, i64 key_head, i64 first, i64 
     i64 head = key_head * call.group() + first / call.queries(), query = first % call.queries();
     const bool plain = call.mask.everything() && !call.bias;
     for (i64 r = 0; r < count; ++r) {
-        rows[r] = plain ? Row{head, query, 0, call.keys(), nullptr, nullptr, nullptr}
+        rows[r] = plain ? Row{head, query, 0, call.keys(), nullptr, nullptr, nullptr, batch}
                         : row_of(call, batch, head, query);
         if (++query == call.queries()) ++head, query = 0;
     }
@@ -121,6 +123,13 @@ INLINE bool allows(const Call& call, const Row& row, i64 j) {
     blot(call, row, j, j + 1, &cell, 0.0f);
     if (cell == 0.0f) return false;
     return !row.bias || load_any(row.bias + j * call.bias.stride[3], call.bias.dtype) != -inf;
+}
+
+// Whether a row may attend to any key at all.
+INLINE bool sees(const Call& call, const Row& row) {
+    for (i64 j = row.lo; j < row.hi; ++j)
+        if (allows(call, row, j)) return true;
+    return false;
 }
 
 // A tile of rows against keys [from, to): which columns to compute, and whether any is forbidden.

@@ -175,7 +175,7 @@ static void pool_item(void* context, i64 item, char* scratch) {
             ++p;
         };
         reset_columns(x);
-        for (i64 i0 = rows[p0]; i0 < rows[p1]; i0 += POOL_ROWS) {
+        for (i64 i0 = rows[p0]; i0 < rows[p1] && !given_up(); i0 += POOL_ROWS) {
             const i64 count = least(POOL_ROWS, rows[p1] - i0);
             for (i64 r = 0; r < round_up(count, MR); ++r) {
                 const char* from = nullptr;

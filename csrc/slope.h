@@ -4,7 +4,9 @@
 // gradient of the output and delta = dO . O of the row, dp = dO . v and
 //     ds = p * (dp - delta),
 // which is the gradient of the logit, and so of the bias; times the softcap's slope and the scale it
-// is that of the score.
+// is that of the score. Where logsumexp and entropy H have gradients of their own, gl and gh,
+//     ds = p * (dp - delta + gl - gh * (ln p + H)) = p * (dp - delta' - gh * y),  y = ln p,
+// and delta' is all that changes for gl.
 #pragma once
 
 namespace limelight {
@@ -14,6 +16,7 @@ struct RowGradients {  // what the passes know of every row, [b, h, i]
     const float* base;   // subtracted from the logits
     const float* share;  // then multiplied with exp(...); null for 1
     const float* delta;
+    const float* turn;  // the gradient of the row's entropy; null for 0
 };
 
 constexpr i64 GRAD_KEYS = 192;  // keys in a block: whole panels, and whole tiles of keys
@@ -23,7 +26,7 @@ static_assert(GRAD_KEYS % PANEL == 0 && GRAD_KEYS % MR == 0 && GRAD_ROWS % MR ==
 struct SlopeSpace {
     Row* rows;
     float *q, *g;                  // queries and output gradients, in tiles
-    float *base, *share, *delta;   // of this block's rows
+    float *base, *share, *delta, *turn;  // of this block's rows
     float *p, *ds;                 // [GRAD_ROWS][GRAD_KEYS]
     float *slope, *spare;
 
@@ -34,6 +37,7 @@ struct SlopeSpace {
         base = carve.take<float>(GRAD_ROWS);
         share = carve.take<float>(GRAD_ROWS);
         delta = carve.take<float>(GRAD_ROWS);
+        turn = carve.take<float>(GRAD_ROWS);
         p = carve.take<float>(GRAD_ROWS * GRAD_KEYS);
         ds = carve.take<float>(GRAD_ROWS * GRAD_KEYS);
         slope = carve.take<float>(GRAD_KEYS);
@@ -54,6 +58,7 @@ static void begin_slopes(const Call& call, const Logits& logits, const View& gra
             x.base[r] = known.base[at];
             x.share[r] = known.share ? known.share[at] : 1.0f;
             x.delta[r] = known.delta[at];
+            x.turn[r] = known.turn ? known.turn[at] : 0.0f;
             if (x.base[r] == -inf) row.lo = row.hi = 0, x.base[r] = 0.0f;  // without keys: no part
             q = call.q.at(batch, row.head, row.query);
             g = grad.at(batch, row.head, row.query);
@@ -64,7 +69,7 @@ static void begin_slopes(const Call& call, const Logits& logits, const View& gra
     }
 }
 
-// p and ds of the tile that starts at row t, against keys [k0, k1): k and v are packed as panels of
+// p (after dropout, if any) and ds of the tile that starts at row t, against keys [k0, k1): k and v are packed as panels of
 // rows from key k0 on. Returns the range of columns written, relative to k0, in whole vectors; the
 // rest of the tile's rows is zero. `ds` has the softcap's slope in it where SCORES, else not.
 template <bool SCORES>
@@ -83,6 +88,7 @@ static Range slope_tile(const Call& call, const Logits& logits, i64 t, i64 count
     const bool partial = range.partial || k0 + a < range.from || k0 + a + columns > range.to;
     score_tile<Single>(height, x.q + t * d, k + a * d, d, columns, p + a, GRAD_KEYS);
     score_tile<Single>(height, x.g + t * dv, v + a * dv, dv, columns, ds + a, GRAD_KEYS);
+    Line line;
     const vf unit = vset(logits.unit), c = vset(log2_e), floor = vset(exp2_floor / log2_e);
     for (i64 r = 0; r < height; ++r) {
         float *const pr = p + r * GRAD_KEYS, *const dr = ds + r * GRAD_KEYS;
@@ -106,13 +112,24 @@ static Range slope_tile(const Call& call, const Logits& logits, i64 t, i64 count
             continue;
         }
         const vf base = vset(x.base[t + r]), share = vset(x.share[t + r]), delta = vset(x.delta[t + r]);
+        const bool turned = x.turn[t + r] != 0.0f;
+        const vf turn = vset(x.turn[t + r]), raise = vset(call.dropout.scale);
+        if (call.dropout.on) draw(call, row, k0 + a, k0 + a + columns, line);
         for (i64 j = a; j < a + columns; j += W) {
             // At most 0: what rounding of a large logsumexp would add must not overflow.
             vf y = vmin(vzero(), vsub(vmul(vload(pr + j), unit), base));
             const vf w = vmul(exp2_of<5>(y, c, floor), share);
-            vf by = vmul(w, vsub(vload(dr + j), delta));
+            vf mixed = w, by = vload(dr + j);
+            if (call.dropout.on) {
+                const std::uint64_t bits = line.at(k0 + j);
+                mixed = vkeep(vmul(w, raise), bits);
+                by = vkeep(vmul(by, raise), bits);
+            }
+            by = vsub(by, delta);
+            if (turned) by = vsub(by, vmul(turn, y));
+            by = vmul(w, by);
             if (bent) by = vmul(by, vload(x.slope + j - a));
-            vstore(pr + j, w);
+            vstore(pr + j, mixed);
             vstore(dr + j, vwhere_equal(w, vzero(), vzero(), by));  // masked: dp may be NaN
         }
     }

@@ -110,7 +110,7 @@ INLINE Finished finish(float m, float l, float e, float unit, float sink) {
     if (sink != -inf) {  // NaN included
         const float top = m > sink ? m : sink;
         const float a = std::exp(m - top), y = sink - top, p = std::exp(y);
-        e = m == -inf ? 0.0f : a * (e + (m - top) * l);
+        e = a == 0.0f ? 0.0f : a * (e + (m - top) * l);  // m - top may be beyond a float
         if (p > 0.0f) e += p * y;
         const float total = a * l + p;
         const float log = std::log(total);

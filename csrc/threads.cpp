@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <mutex>
 #include <new>
@@ -76,11 +77,16 @@ struct Loop {
     std::size_t bytes;
     void* context;
     Body body;
+    pthread_t caller;
+    std::chrono::steady_clock::time_point asked;  // the caller's alone
     std::atomic<i64> next{0};
     std::atomic<bool> failed{false};
+    bool interrupted = false;
 };
 
 thread_local Loop* current = nullptr;
+std::atomic<bool (*)()> ask{nullptr};
+constexpr std::chrono::milliseconds BETWEEN_ASKING{20};
 
 void work(void* pointer) {
     auto* loop = static_cast<Loop*>(pointer);
@@ -92,7 +98,7 @@ void work(void* pointer) {
     }
     Loop* const outer = current;
     current = loop;
-    while (!loop->failed.load(std::memory_order_relaxed)) {
+    while (!given_up()) {
         const i64 item = loop->next.fetch_add(1, std::memory_order_relaxed);
         if (item >= loop->items) break;
         loop->body(loop->context, item, scratch);
@@ -134,7 +140,7 @@ const char* thread_runtime() {
 }
 
 void parallel(i64 items, std::size_t bytes, int count, void* context, Body body) {
-    Loop loop{items, bytes, context, body};
+    Loop loop{items, bytes, context, body, pthread_self(), std::chrono::steady_clock::now()};
     if (items < count) count = static_cast<int>(items);
     if (count <= 1) {
         work(&loop);
@@ -148,14 +154,33 @@ void parallel(i64 items, std::size_t bytes, int count, void* context, Body body)
     } else {
         work_on_plain_threads(loop, count);
     }
+    if (loop.interrupted) throw Interrupted();
     if (loop.failed.load()) throw std::bad_alloc();
+}
+
+void set_asked(bool (*asked)()) { ask.store(asked); }
+
+bool given_up() {
+    Loop* const loop = current;
+    if (!loop) return false;
+    if (loop->failed.load(std::memory_order_relaxed)) return true;
+    if (!pthread_equal(loop->caller, pthread_self())) return false;
+    const auto now = std::chrono::steady_clock::now();
+    if (now - loop->asked < BETWEEN_ASKING) return false;
+    loop->asked = now;
+    const auto asked = ask.load(std::memory_order_relaxed);
+    if (!asked || !asked()) return false;
+    loop->interrupted = true;
+    loop->failed.store(true);
+    return true;
 }
 
 bool wait_until(const void* pointer, i64 target) {
     const auto* counter = static_cast<const std::atomic<i64>*>(pointer);
     for (int spins = 0; counter->load(std::memory_order_acquire) < target; ++spins) {
-        if (current && current->failed.load(std::memory_order_relaxed)) return false;
-        if (spins > 1000) std::this_thread::yield();
+        if (spins <= 1000) continue;
+        if (given_up()) return false;
+        std::this_thread::yield();
     }
     return true;
 }

@@ -17,6 +17,16 @@ const char* thread_runtime();
 using Body = void (*)(void* context, i64 item, char* scratch);
 void parallel(i64 items, std::size_t bytes, int threads, void* context, Body body);
 
+// True when the loop is being given up: a thread had no memory, or the caller was interrupted. For
+// long items to look at between blocks of keys, some 100 us apart: an atomic load, and for the thread
+// that called parallel() the clock too.
+bool given_up();
+
+// What the calling thread asks every 20 ms while it works; true gives the loop up, and parallel()
+// throws Interrupted.
+struct Interrupted {};
+void set_asked(bool (*asked)());
+
 // Spins, then yields, until counter >= target. False when the loop is being given up.
 bool wait_until(const void* counter, i64 target);
 

@@ -37,9 +37,18 @@ struct View {
 struct Mask {
     bool band = false;  // low <= j - i <= high
     i64 low = 0, high = 0;
-    View spans;  // [b, h, i, interval, 2] of int32, half open, ascending, (0, 0) is padding
+    View spans;  // [b, h, i, interval, 2] of int32, half open, ascending; unused ones (nk, nk)
     View dense;  // [b, h, i, j] of bytes
     bool everything() const { return !band && !spans && !dense; }
+};
+
+// Dropout: which weights fall follows from these numbers and the cell's place (dropout.h).
+struct Dropping {
+    bool on = false;
+    std::uint32_t threshold = 0;  // of 65536
+    std::uint64_t seed = 0;
+    std::uint32_t offset = 0;
+    float scale = 1.0f;  // of the weights that stay
 };
 
 struct Call {
@@ -49,6 +58,7 @@ struct Call {
     View sinks;  // [h]
     double scale = 1.0;
     double softcap = 0.0;  // 0: none
+    Dropping dropout;
 
     i64 batch() const { return q.shape[0]; }
     i64 query_heads() const { return q.shape[1]; }
@@ -76,6 +86,8 @@ struct Result {
 struct Backward {
     View output, grad_output;      // [b, h, i, value_size]
     const float* logsumexp = nullptr;  // [b, h, i] contiguous, as all row statistics
+    const float* entropy = nullptr;    // where there is a grad_entropy
+    const float *grad_logsumexp = nullptr, *grad_entropy = nullptr;  // null for 0
     char *dq = nullptr, *dk = nullptr, *dv = nullptr;
     float* dbias = nullptr;
     i64 bias_shape[4] = {0, 0, 0, 0};

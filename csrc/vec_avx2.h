@@ -71,6 +71,29 @@ INLINE void vstore_bf16(void* p, vf a) {
     for (int i = 0; i < W; ++i) store_bf16(static_cast<char*>(p) + 2 * i, lanes[i]);
 }
 
+INLINE vf vkeep(vf a, std::uint64_t bits) {
+    const __m256i each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i some = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), each);
+    return _mm256_and_ps(a, _mm256_castsi256_ps(_mm256_cmpeq_epi32(some, each)));
+}
+
+using vu = __m256i;
+constexpr int VU = 4;
+INLINE vu uset(std::uint64_t x) { return _mm256_set1_epi64x(static_cast<long long>(x)); }
+INLINE vu uramp(std::uint64_t x) { return _mm256_add_epi64(uset(x), _mm256_setr_epi64x(0, 1, 2, 3)); }
+INLINE vu umul(vu a, vu b) { return _mm256_mul_epu32(a, b); }
+INLINE vu uhigh_xor(vu a, vu b, vu c) {
+    return _mm256_xor_si256(_mm256_srli_epi64(a, 32), _mm256_xor_si256(b, c));
+}
+template <int HALF>
+INLINE void uabove(vu a, std::uint32_t bound, std::uint8_t* to) {
+    const long long low = static_cast<long long>(HALF ? 0x8080000380800302u : 0x8080020180800100u);
+    const long long high = static_cast<long long>(HALF ? 0x8080080b80800b0au : 0x80800a0980800908u);
+    const vu drawn = _mm256_shuffle_epi8(a, _mm256_setr_epi64x(low, high, low, high));
+    const vu above = _mm256_cmpgt_epi32(drawn, _mm256_set1_epi32(static_cast<int>(bound) - 1));
+    to[0] = static_cast<std::uint8_t>(_mm256_movemask_ps(_mm256_castsi256_ps(above)));
+}
+
 INLINE void vtranspose(const float* const* rows, float* dst, i64 ldd) {
     __m256 r[8], t[8];
 #pragma GCC unroll 8

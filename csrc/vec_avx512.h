@@ -109,9 +109,39 @@ INLINE void vtranspose(const float* const* rows, float* dst, i64 ldd) {
     }
 }
 
+// Where bit i of `bits` is set lane i, else 0.
+INLINE vf vkeep(vf a, std::uint64_t bits) { return _mm512_maskz_mov_ps(static_cast<__mmask16>(bits), a); }
+
+// 64-bit numbers for the generator of dropout.h.
+using vu = __m512i;
+constexpr int VU = 8;
+INLINE vu uset(std::uint64_t x) { return _mm512_set1_epi64(static_cast<long long>(x)); }
+INLINE vu uramp(std::uint64_t x) {  // x, x + 1, ...
+    return _mm512_add_epi64(uset(x), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
+}
+INLINE vu umul(vu a, vu b) { return _mm512_mul_epu32(a, b); }  // of the low halves
+INLINE vu uhigh_xor(vu a, vu b, vu c) {  // a's high half, xor b, xor c
+    return _mm512_ternarylogic_epi64(_mm512_srli_epi64(a, 32), b, c, 0x96);
+}
+// Of each low half the 16 bits from byte 2 HALF and those from the next: at least `bound`? A bit for
+// each, eight bits to a byte of `to`, the second half of the lanes eight bytes on.
+template <int HALF>
+INLINE void uabove(vu a, std::uint32_t bound, std::uint8_t* to) {
+    const long long low = static_cast<long long>(HALF ? 0x8080000380800302u : 0x8080020180800100u);
+    const long long high = static_cast<long long>(HALF ? 0x8080080b80800b0au : 0x80800a0980800908u);
+    const vu order = _mm512_setr_epi64(low, high, low, high, low, high, low, high);
+    const __mmask16 some = _mm512_cmpge_epu32_mask(_mm512_shuffle_epi8(a, order),
+                                                   _mm512_set1_epi32(static_cast<int>(bound)));
+    to[0] = static_cast<std::uint8_t>(some);
+    to[8] = static_cast<std::uint8_t>(some >> 8);
+}
+
 #ifdef LIMELIGHT_BF16_DOT
 using vp = __m512i;  // 16 pairs of bfloat16
 INLINE vp pload(const pair* p) { return _mm512_loadu_si512(p); }
+INLINE void pkeep(pair* p, std::uint64_t bits) {  // of 2W bfloat16 those whose bit is set, else 0
+    _mm512_storeu_si512(p, _mm512_maskz_mov_epi16(static_cast<__mmask32>(bits), pload(p)));
+}
 INLINE vp pset(pair x) { return _mm512_set1_epi32(static_cast<int>(x)); }
 // c + a.lo * b.lo + a.hi * b.hi in every lane
 INLINE vf pdot(vp a, vp b, vf c) {

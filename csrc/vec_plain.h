@@ -80,6 +80,30 @@ INLINE void vstore_f16(void* p, vf a) {
     for (int i = 0; i < W; ++i) store_f16(static_cast<char*>(p) + 2 * i, a[i]);
 }
 
+INLINE vf vkeep(vf a, std::uint64_t bits) {
+    const std::int32_t some = static_cast<std::int32_t>(bits);
+    const vi each = {1, 2, 4, 8}, all = {some, some, some, some};
+    return (vf)((vi)a & (vi)((all & each) == each));
+}
+
+typedef std::uint64_t vu __attribute__((vector_size(32)));
+constexpr int VU = 4;
+INLINE vu uset(std::uint64_t x) { return vu{x, x, x, x}; }
+INLINE vu uramp(std::uint64_t x) { return vu{x, x + 1, x + 2, x + 3}; }
+INLINE vu umul(vu a, vu b) { return (a & 0xffffffffu) * (b & 0xffffffffu); }
+INLINE vu uhigh_xor(vu a, vu b, vu c) { return (a >> 32) ^ b ^ c; }
+template <int HALF>
+INLINE void uabove(vu a, std::uint32_t bound, std::uint8_t* to) {
+    unsigned some = 0;
+    for (int i = 0; i < 4; ++i) {
+        const std::uint32_t word = static_cast<std::uint32_t>(a[i]);
+        const std::uint32_t next = HALF ? word >> 24 | word << 8 : word >> 8;
+        some |= ((HALF ? word >> 16 : word) & 0xffffu) >= bound ? 1u << 2 * i : 0u;
+        some |= (next & 0xffffu) >= bound ? 2u << 2 * i : 0u;
+    }
+    to[0] = static_cast<std::uint8_t>(some);
+}
+
 INLINE void vtranspose(const float* const* rows, float* dst, i64 ldd) {
     for (int i = 0; i < W; ++i) {
         vstore(dst + i * ldd, vf{rows[0][i], rows[1][i], rows[2][i], rows[3][i]});

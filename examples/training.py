@@ -16,9 +16,11 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from limelight.live.small import SHIPPED
 from limelight.torch import Monitor
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
+LIVE = ("gpt", "code")  # come along in the package: limelight.live.load("gpt")
 
 
 def asked(
@@ -97,18 +99,23 @@ def train(
 
 def save(name: str, model: nn.Module, facts: dict[str, Any]) -> Path:
     """Half-precision weights and plain facts in one safetensors file."""
-    CHECKPOINTS.mkdir(exist_ok=True)
     weights = {key: value.half().cpu().contiguous() for key, value in model.state_dict().items()}
-    path = CHECKPOINTS / f"{name}.safetensors"
+    path = place(name)
+    path.parent.mkdir(exist_ok=True)
     save_file(weights, path, {"facts": json.dumps(facts)})
     return path
+
+
+def place(name: str) -> Path:
+    """Where the checkpoint of that name is."""
+    return (SHIPPED if name in LIVE else CHECKPOINTS) / f"{name}.safetensors"
 
 
 def load(
     name: str, build: Callable[[dict[str, Any]], nn.Module]
 ) -> tuple[nn.Module, dict[str, Any]]:
     """The model that was saved, in float32, and its facts."""
-    with safe_open(CHECKPOINTS / f"{name}.safetensors", "pt") as file:
+    with safe_open(place(name), "pt") as file:
         facts = json.loads(file.metadata()["facts"])
         weights = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118
     model = build(facts["size"])

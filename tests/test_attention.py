@@ -246,9 +246,7 @@ class TestEdges:
         plain = [np.ascontiguousarray(x) for x in (base[..., ::2, ::2], base[..., ::-2, ::-2])]
         odd = base[..., ::2, ::2], base[..., ::-2, ::-2]
         expected = ll.attention(plain[0], plain[1], plain[1], engine=engine)
-        assert np.allclose(
-            ll.attention(odd[0], odd[1], odd[1], engine=engine), expected, atol=near
-        )
+        assert np.allclose(ll.attention(odd[0], odd[1], odd[1], engine=engine), expected, atol=near)
         zero = np.broadcast_to(plain[0][:1, :1], plain[0].shape)
         same = np.ascontiguousarray(zero)
         np.testing.assert_allclose(
@@ -337,6 +335,8 @@ def test_subclasses_of_numpy_arrays(tmp_path: Path) -> None:
 
 def test_numbers_that_float32_has_not() -> None:
     x = np.random.default_rng(0).normal(size=(1, 1, 3, 4)).astype(np.float32)
-    np.testing.assert_allclose(ll.attention(x, x, x, softcap=1e39), ll.attention(x, x, x), rtol=1e-5)
+    np.testing.assert_allclose(
+        ll.attention(x, x, x, softcap=1e39), ll.attention(x, x, x), rtol=1e-5
+    )
     with pytest.raises(ll.LimelightError, match=r"numpy.*scale=1e\+40 is beyond.*can: auto, ref"):
         ll.attention(x, x, x, scale=1e40, engine="numpy")

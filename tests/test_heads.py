@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,10 @@ from limelight import heads, reference
 from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError
 from limelight.heads import NAMES, brackets, find, repeats, scores
-from limelight.regions import one_head
 from tests.cases import CASES
 
 TEXT = ("the", "cat", "(", "sat", "[", "on", "]", "the", ")", "mat", "and", "the", "cat", "(", "sat",
-        "again", ")", "{", "here", "}")  # fmt: skip
+        "again", ")", "{", "here", "}", "(", "end", ")")  # fmt: skip
 N = len(TEXT)
 
 
@@ -26,8 +26,9 @@ def made(targets: dict[int, list[int]], strength: float = 60.0, mask: Any = None
     query, key = np.zeros((1, 1, N, N)), np.eye(N)[None, None]
     for row, columns in targets.items():
         query[0, 0, row, columns] = strength
-    return Site("made", 0, query, key, scale=1.0, mask=ll.Causal() if mask is None else mask,
-                tokens=(TEXT,))
+    return Site(
+        "made", 0, query, key, scale=1.0, mask=ll.Causal() if mask is None else mask, tokens=(TEXT,)
+    )
 
 
 def grouped(rows: Any, columns: Any) -> dict[int, list[int]]:
@@ -64,6 +65,15 @@ def test_the_next_token_only_where_the_future_shows() -> None:
     assert np.isnan(find([made(ahead)]).scores["next"]).all()
 
 
+def _beginning(allowed: Any, row: int, offset: int) -> list[int]:
+    """The first key in view, if its own row sees nothing before it, and it is before the row's."""
+    firsts = [int(seen[0]) if len(seen := np.flatnonzero(r)) else -1 for r in allowed]
+    first = firsts[row]
+    known = min(f for f in firsts if f >= 0)
+    begins = firsts[first - offset] == first if first >= offset else first == known
+    return [first] if begins and first < row + offset else []
+
+
 def by_definition(site: Site, batch: int) -> list[dict[str, float]]:
     """Every score straight from the dense weights and the words of the definition."""
     done = reference.steps(site.call)
@@ -80,7 +90,7 @@ def by_definition(site: Site, batch: int) -> list[dict[str, float]]:
             openers = [int(c) for r, c in zip(*brackets(tokens), strict=True) if r == p]
             targets = {
                 "previous": [p - 1], "next": [p + 1], "diagonal": [p],
-                "sink": [0] if p > 0 else [],
+                "sink": _beginning(allowed, i, offset),
                 "induction": [j for j in range(1, p) if tokens[j - 1] == tokens[p]],
                 "bracket": openers,
             }  # fmt: skip
@@ -88,8 +98,8 @@ def by_definition(site: Site, batch: int) -> list[dict[str, float]]:
                 there = [j for j in columns if j in seen]
                 if there:
                     rows[name].append(weights[i, there].sum())
-            spread = done.entropy[batch, head, i] / np.log(len(seen))
-            rows["uniform"].append(min(1.0, spread))  # a sink may take it beyond
+            outcomes = len(seen) + (site.sinks is not None)
+            rows["uniform"].append(done.entropy[batch, head, i] / np.log(outcomes))
         out.append({name: float(np.mean(r)) if r else np.nan for name, r in rows.items()})
     return out
 
@@ -109,8 +119,15 @@ def test_scores_are_what_the_formulas_say(options: dict[str, Any], queries: int)
     if options.get("mask") == "array":
         options["mask"] = ll.masks.as_mask(rng.random((2, 4, queries, N)) < 0.4)
     query, key = 2 * rng.normal(size=(2, 4, queries, 8)), rng.normal(size=(2, 2, N, 8))
-    site = Site("here", 3, query, key, tokens=(TEXT, TEXT[::-1]), query_tokens=(
-        TEXT[-queries:], TEXT[::-1][-queries:]), **options)
+    site = Site(
+        "here",
+        3,
+        query,
+        key,
+        tokens=(TEXT, TEXT[::-1]),
+        query_tokens=(TEXT[-queries:], TEXT[::-1][-queries:]),
+        **options,
+    )
     for batch in (0, 1):
         for got, exact in zip(scores(site, batch=batch), by_definition(site, batch), strict=True):
             for name in NAMES:
@@ -126,7 +143,7 @@ def test_single_cells_of_every_case() -> None:
         done = reference.steps(call)
         rows, columns = rng.integers(0, call.queries, 97), rng.integers(0, call.keys, 97)
         last = call.batch - 1, call.query_heads - 1
-        one = one_head(call, last[1], last[0])
+        one = call.one_head(last[1], last[0])
         got, allowed = heads.pairs(one, done.logsumexp[last], rows, columns)
         np.testing.assert_array_equal(allowed, done.allowed[last][rows, columns])
         exact = np.where(allowed, done.weights[last][rows, columns], 0.0)
@@ -167,10 +184,70 @@ def test_what_cannot_be_judged_is_not_scored() -> None:
     assert lone.kinds(0, 0) == ()
 
 
+def test_a_score_on_the_bound_is_within_it() -> None:
+    """At the threshold, at twice the chance and at five rows a head is named; just below, not."""
+    least = heads.KINDS[0].threshold
+    for score, chance, rows, named in (
+        (least, 0.0, 5, True), (np.nextafter(least, 0), 0.0, 5, False), (least, least / 2, 5, True),
+        (least, np.nextafter(least / 2, 1), 5, False), (least, 0.0, 4, False),
+    ):  # fmt: skip
+        parts = ({name: np.full((1, 1), x) for name in NAMES} for x in (score, chance, rows))
+        assert heads.Heads(("a",), (0,), (1,), *parts).is_kind("previous").item() == named
+
+
+def test_a_name_needs_rows() -> None:
+    """A head that looks where it should is not named for it from fewer than five rows."""
+    few, enough = (made({i: [i - 1] for i in range(1, n)}) for n in (5, 6))
+    for site, rows in ((few, 4), (enough, 5)):
+        short = Site("short", 0, site.query[:, :, : rows + 1], site.key[:, :, : rows + 1], scale=1.0,
+                     mask=ll.Causal(), tokens=(TEXT[: rows + 1],))  # fmt: skip
+        found = find([short])
+        assert found.scores["previous"][0, 0] == pytest.approx(1.0)
+        assert found.judged("previous") == found.rows["previous"][0, 0] == rows
+        assert ("previous" in found.kinds(0, 0)) == (rows == 5)
+        assert f"previous       {rows} rows  L0H0 1.00{'?' if rows == 4 else ''}" in repr(found)
+        assert found.to_dict()["kinds"][0]["rows"] == rows
+
+
+@pytest.mark.parametrize("mask", [
+    ll.Causal(), None, ll.Causal() & ll.Window(3, None), ll.Window(4, 4), ll.Documents([0] * 9 + [1] * 14),
+], ids=["causal", "everything", "window", "both ways", "documents"])  # fmt: skip
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_changes_no_score(side: str, mask: Any) -> None:
+    """A text in a padded batch scores as it does alone: kinds, chances, rows and health."""
+    rng, pads = np.random.default_rng(1), 6
+    whole = slice(pads, None) if side == "left" else slice(None, N)
+    query, key = rng.normal(size=(2, 1, 2, N + pads, 8)) * 2
+    real = np.zeros((1, N + pads), np.bool_)
+    real[0, whole] = True
+    filler = ("the",) * pads  # a word of the text, as models pad with one
+    tokens = (*filler, *TEXT) if side == "left" else (*TEXT, *filler)
+    rule = ll.Window(None, None) if mask is None else mask
+    cells = np.zeros((N + pads, N + pads), np.bool_)
+    cells[whole, whole] = rule.dense(N, N)
+    cells |= real[0] & ~real[0][:, None]  # what is padding may see the text
+    padded = Site("a", 0, query, key, mask=cells, tokens=(tokens,), real_keys=real)
+    alone = Site("a", 0, query[:, :, whole], key[:, :, whole], mask=mask, tokens=(TEXT,))
+    for got, exact in zip(scores(padded), scores(alone), strict=True):
+        for name in NAMES:
+            assert vars(got[name]) == pytest.approx(vars(exact[name]), rel=1e-6, nan_ok=True), name
+    got, exact = padded.health().summary(), alone.health().summary()
+    for name in vars(exact):
+        np.testing.assert_allclose(getattr(got, name), getattr(exact, name), rtol=1e-6)
+    np.testing.assert_allclose(padded.received(head=0)[whole], alone.received(head=0), rtol=1e-5)
+    assert not padded.weights(head=0)[~real[0]].any()
+
+
 def test_an_even_head_is_not_named_for_what_chance_gives() -> None:
     tokens = ("x",) * 12
-    site = Site("even", 0, np.zeros((1, 1, 12, 4)), np.zeros((1, 1, 12, 4)), mask=ll.Causal(),
-                tokens=(tokens,))
+    site = Site(
+        "even",
+        0,
+        np.zeros((1, 1, 12, 4)),
+        np.zeros((1, 1, 12, 4)),
+        mask=ll.Causal(),
+        tokens=(tokens,),
+    )
     found = find([site])
     assert found.scores["induction"][0, 0] > 0.3
     assert found.scores["induction"][0, 0] == pytest.approx(found.chance["induction"][0, 0])
@@ -182,7 +259,7 @@ def test_it_tells_and_shows_itself() -> None:
     sites = [made(MADE["previous"]), made(MADE["sink"])]
     found = find(sites, progress=lambda done, total: told.append((done, total)))
     assert told == [(1, 2), (2, 2)]
-    assert "previous   L0H0 1.00" in repr(found)
+    assert f"previous      {N - 1} rows  L0H0 1.00" in repr(found)
     assert "looks at the token before" in found._repr_html_()
     data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert data["heads"][0]["kinds"] == ["previous"]
@@ -200,3 +277,54 @@ def test_errors_say_what_to_do() -> None:
         with pytest.raises(ArgumentError, match="there is no kind 'copy': choose previous, next"):
             ask("copy")
     assert heads.KINDS[0].threshold == 0.4
+
+
+def test_which_heads_look_from_here_to_there() -> None:
+    held = ll.captures()["llama"]
+    found = heads.search(held, query="cat", key="curious", at_least=0.3)
+    assert [(each.layer, each.head) for each in found[:2]] == [(11, 1), (2, 1)]
+    assert found[0].weight == pytest.approx(0.93, abs=0.005)
+    for each in found[:3]:
+        site = held.sites[each.site]
+        assert each.weight == pytest.approx(
+            float(site.weights(head=each.head)[each.row, each.column]), abs=1e-6
+        )
+    by_place = heads.search(held, query=2, key=re.compile("cur.*"), at_least=0.3)
+    assert by_place == found
+    every = heads.search(held, key="curious", at_least=0.9)  # from anywhere
+    assert {(each.layer, each.head) for each in every} >= {(11, 1)}
+    assert all(each.weight >= 0.9 for each in every)
+    with pytest.raises(ArgumentError, match="no key is 'dog': the text begins with The, curious"):
+        heads.search(held, query="cat", key="dog")
+    with pytest.raises(ArgumentError, match="name what is looked from, or at"):
+        heads.search(held)
+
+
+def test_a_kind_of_ones_own_goes_where_the_others_go() -> None:
+    held = ll.captures()["llama"]
+    before = heads.Kind("before", "looks at the token before", 0.4, targets=lambda tokens: (
+        range(1, len(tokens)), range(len(tokens) - 1)))  # fmt: skip
+    found = heads.find(held, kinds=["previous", before])
+    np.testing.assert_array_equal(found.scores["before"], found.scores["previous"])
+    assert found.kinds(11, 1) == ("previous", "before")
+    assert [row["kind"] for row in found.to_dict()["kinds"]] == ["previous", "before"]
+    with pytest.raises(
+        ArgumentError, match="there is no kind 'induction': choose previous, before"
+    ):
+        found.is_kind("induction")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        (["penultimate"], "there is no kind 'penultimate'"),
+        (["sink", "sink"], "given twice"),
+        ([heads.Kind("mine", "", 0.5)], "without targets"),
+        ([], "no kind is named"),
+        ([heads.Kind("mine", "", 0.5, targets=lambda t: ([0], [99]))], "pairs of positions"),
+        ([heads.Kind("mine", "", 0.5, targets=lambda t: 3)], "not two lists of positions"),
+    ],
+)
+def test_kinds_that_are_none(kinds: Any, said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        heads.find(ll.captures()["llama"], kinds=kinds)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import pickle
+from typing import Any
 
 import numpy as np
 import pytest
 
 import limelight as ll
 from limelight.capture.health import cell
-from limelight.health import written
-from tests.cases import CASES, Case
+from limelight.health import PEAKED, SATURATED, Health, written
+from tests.cases import CASES, HERE, Case, widest
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -29,10 +31,13 @@ def test_every_figure_by_its_definition(case: Case) -> None:
     np.testing.assert_allclose(health.gradient, p * (1 - p), atol=1e-9)
     np.testing.assert_allclose(health.entropy, entropy, atol=1e-8)
     np.testing.assert_allclose(health.effective_keys, np.exp(entropy), rtol=1e-8)
+    several = keys + (options.get("sinks") is not None)  # the sink is an outcome
     spread = np.where(
-        keys > 1, entropy / np.log(np.maximum(keys, 2)), np.where(keys == 1, 1.0, 0.0)
+        several > 1, entropy / np.log(np.maximum(several, 2)), np.where(keys == 1, 1.0, 0.0)
     )
     np.testing.assert_allclose(health.spread, spread, atol=1e-8)
+    assert (health.spread >= 0).all()
+    assert (health.spread <= 1).all()
     verdict = np.where(p >= 0.95, "saturated", np.where(p >= 0.8, "peaked", "healthy"))
     near = (np.abs(p - 0.95) < 1e-9) | (np.abs(p - 0.8) < 1e-9)
     np.testing.assert_array_equal(health.verdict[~near], np.where(keys >= 2, verdict, "")[~near])
@@ -51,6 +56,56 @@ def test_with_and_without_scaling() -> None:
         np.testing.assert_allclose(trace.weights[0], weights, atol=5e-7)
         assert trace.health.gradient[0] == pytest.approx(gradient, abs=5e-5)
         assert trace.health.spread[0] == pytest.approx(spread, abs=5e-4)
+
+
+@pytest.mark.parametrize("engine", HERE)
+def test_a_sink_keeps_the_spread_within_one(engine: str) -> None:
+    """Two equal keys: even with a sink of their logit, and with none; less with any other."""
+    x = np.zeros((3, 2, 4), widest(engine))  # three heads
+
+    def spread(*sinks: float, keys: int = 2) -> Any:
+        given = np.array(sinks, x.dtype)
+        return ll.inspect(x, x[:, :keys], x[:, :keys], sinks=given, engine=engine).health.spread
+
+    rounding = 4 * np.finfo(x.dtype).eps
+    np.testing.assert_allclose(spread(0.0, -np.inf, 2.0)[:2], 1.0, rtol=rounding)
+    assert (spread(0.0, -np.inf, 2.0) <= 1.0).all()
+    share = np.array([1.0, 1.0, np.exp(2.0)]) / (2 + np.exp(2.0))
+    exact = -(share * np.log(share)).sum() / np.log(3)
+    np.testing.assert_allclose(spread(0.0, 0.0, 2.0)[2], exact, rtol=8 * rounding)
+    share = np.array([1.0, 1.0, np.exp(-2.0)]) / (2 + np.exp(-2.0))  # a sink below its keys
+    exact = -(share * np.log(share)).sum() / np.log(3)
+    np.testing.assert_allclose(spread(0.0, 0.0, -2.0)[2], exact, rtol=8 * rounding)
+    one = 1 / (1 + np.exp(2.0))  # one key against a sink is a choice, too
+    exact = -(one * np.log(one) + (1 - one) * np.log(1 - one)) / np.log(2)
+    np.testing.assert_allclose(spread(0.0, 0.0, 2.0, keys=1)[2], exact, rtol=8 * rounding)
+    assert (spread(0.0, 0.0, 2.0, keys=0) == 0.0).all()
+
+
+def test_a_row_that_sees_nothing_is_no_row() -> None:
+    x = np.random.default_rng(0).normal(size=(2, 1, 7, 4))
+    mask = ll.Lengths([7, 5], queries=[7, 5])
+    summary = ll.inspect(x, x, x, mask=mask, engine="numpy").health.summary()
+    assert summary.rows.tolist() == summary.judged.tolist() == [12]
+    alone = ll.inspect(x, x[:, :, :1], x[:, :, :1], engine="numpy").health.summary()
+    assert alone.judged.tolist() == [0]  # one key is no choice
+    assert alone.verdict.tolist() == [""]
+
+
+@pytest.mark.parametrize(("bound", "word"), [(SATURATED, "saturated"), (PEAKED, "peaked")])
+def test_a_weight_on_the_bound_is_within_it(bound: float, word: str) -> None:
+    at = np.log(bound)
+    while np.exp(at) < bound:
+        at = np.nextafter(at, 0.0)
+    while np.exp(at) > bound:
+        at = np.nextafter(at, -1.0)
+    assert np.exp(at) == bound
+    just = Health(np.array([[at]]), np.zeros((1, 1)), np.ones((1, 1)), np.array([[3]]))
+    assert just.verdict.item() == just.summary().verdict.item() == word
+    assert bool(just.saturated.item()) == (word == "saturated")
+    assert bool(just.peaked.item()) == (word == "peaked")
+    below = Health(np.array([[at - 1e-9]]), np.zeros((1, 1)), np.ones((1, 1)), np.array([[3]]))
+    assert below.verdict.item() != word
 
 
 def test_summary() -> None:
@@ -90,3 +145,21 @@ def test_rows_that_are_not_a_number_are_said_so() -> None:
     assert health.verdict.tolist() == ["", "healthy", "healthy", ""]
     assert health.summary().not_a_number.tolist() == [1]
     json.dumps(health.to_dict(), allow_nan=False)
+
+
+def test_keys_are_counted_once_and_when_asked_for() -> None:
+    row, counted = np.ones(3), []
+
+    def count() -> Any:
+        counted.append(1)
+        return np.array([1, 2, 3])
+
+    health = Health.counting(row, row, row, count)
+    assert health.max_logit is row
+    assert not counted
+    assert health.keys.tolist() == health.keys.tolist() == [1, 2, 3]
+    assert counted == [1]
+    again = pickle.loads(pickle.dumps(Health.counting(row, row, row, count)))
+    assert again.keys.tolist() == [1, 2, 3]
+    with pytest.raises(AttributeError, match="Health has no colour"):
+        health.colour  # noqa: B018

@@ -1,19 +1,17 @@
-"""A monitor's file: `limelight watch` and the studio read the same in it, and refuse the same."""
+"""A monitor's file, folded once for `limelight watch` and the studio."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from limelight.cli.watch import Watched
 from limelight.errors import FileError
 from limelight.journal import FIGURES
 from limelight.journal.reading import SiteLine, Tail, is_journal
-from limelight.studio.runs import Run
+from limelight.journal.run import Run
 
 RUN = {"kind": "run", "format": "limelight.monitor", "version": 1, "model": "GPT", "started": 0.0}
 ALARM = {"kind": "alarm", "event": "raised", "step": 0, "time": 0.0, "alarm": "logit", "site": "a",
@@ -30,18 +28,10 @@ def write(path: Path, *lines: dict[str, Any], mode: str = "w") -> None:
         file.writelines(json.dumps(line) + "\n" for line in lines)
 
 
-class Both:
-    """Both readers of one file, which must agree on how many records and alarms it has."""
-
-    def __init__(self, path: Path) -> None:
-        self.watched, self.run = Watched(Tail(path)), Run(Tail(path))
-
-    def counts(self) -> tuple[int, int]:
-        self.watched.update()
-        self.run.read_on()
-        seen = len(self.watched.records), len(self.watched.alarms)
-        assert seen == (self.run.records, len(self.run.events))
-        return seen
+def counts(run: Run) -> tuple[int, int]:
+    """How many records and events there are at the next look."""
+    run.read_on()
+    return run.records, len(run.events)
 
 
 @pytest.fixture
@@ -57,31 +47,30 @@ def test_the_figures_are_those_of_a_line() -> None:
 def test_an_alarm_that_lacks_something_costs_itself_alone(path: Path, lacks: str) -> None:
     short = {key: value for key, value in ALARM.items() if key != lacks}
     write(path, RUN, record(0), short, ALARM, record(1))
-    assert Both(path).counts() == (2, 1)
+    assert counts(Run(Tail(path))) == (2, 1)
 
 
 def test_a_half_written_last_line_is_not_there_yet(path: Path) -> None:
     write(path, RUN, record(0))
-    both, text = Both(path), json.dumps(record(1))
+    run, text = Run(Tail(path)), json.dumps(record(1))
     with path.open("a") as file:
         file.write(text[:40])
-    assert both.counts() == (1, 0)
+    assert counts(run) == (1, 0)
     with path.open("a") as file:
         file.write(text[40:] + "\n")
-    assert both.counts() == (2, 0)
+    assert counts(run) == (2, 0)
 
 
 @pytest.mark.parametrize("records", [1, 9], ids=["shorter", "longer"])
 def test_a_log_begun_anew_is_read_anew(path: Path, records: int) -> None:
     write(path, RUN, record(0), ALARM, record(1), record(2))
-    both = Both(path)
-    assert both.counts() == (3, 1)
+    run = Run(Tail(path))
+    assert counts(run) == (3, 1)
     write(path, {**RUN, "started": 9.0, "model": "T5"}, *map(record, range(records)))
-    assert both.counts() == (records, 0)
-    assert (both.watched.header["model"], both.run.model) == ("T5", "T5")
-    assert not both.watched.active
+    assert counts(run) == (records, 0)
+    assert (run.model, run.alarms, run.on) == ("T5", [], [])
     write(path, record(99), mode="a")
-    assert both.counts() == (records + 1, 0)
+    assert counts(run) == (records + 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -95,10 +84,10 @@ def test_a_log_begun_anew_is_read_anew(path: Path, records: int) -> None:
 )
 def test_files_that_are_refused(path: Path, text: str, said: str) -> None:
     path.write_text(text + "\n")
-    readers: list[Callable[[], Any]] = [Watched(Tail(path)).update, Run(Tail(path)).read_on]
-    for read in readers * 2:  # and again, at the next look
+    run = Run(Tail(path))
+    for _ in range(2):  # and again, at the next look
         with pytest.raises(FileError, match=f"run.jsonl (is|has) {said}"):
-            read()
+            run.read_on()
     assert is_journal(path) == ("99" in text)
 
 
@@ -109,6 +98,33 @@ def test_a_newer_limelight_that_resumes_a_run_is_said_too(path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read(path: Path) -> None:
-    with pytest.raises(FileError, match=r"cannot read .*No such file"):
-        Watched.open(path)
+    with pytest.raises(FileError, match=r"cannot be read: No such file"):
+        Run.open(path)
     assert not is_journal(path)
+
+
+def test_alarms_are_stretches_of_steps(path: Path) -> None:
+    cleared, other = {**ALARM, "event": "cleared", "step": 2}, {**ALARM, "step": 3, "head": 1}
+    write(path, RUN, record(0), ALARM, record(1), record(2), cleared, record(3), other)
+    run = Run.open(path)
+    assert [(a.index, a.raised.step, a.cleared) for a in run.alarms] == [(0, 0, 2), (1, 3, None)]
+    assert [alarm.head for alarm in run.on] == [1]
+    write(path, record(4), RUN, record(5), {**ALARM, "step": 5}, mode="a")  # resumed: all are off
+    assert run.read_on()
+    assert not run.read_on()
+    assert [(a.index, a.cleared) for a in run.alarms] == [(0, 2), (1, 4), (0, None)]
+    assert [alarm.head for alarm in run.on] == [0]
+
+
+def test_bounds_that_cannot_be_read_cost_themselves_alone(path: Path) -> None:
+    good = {"name": "logit", "figure": "max_logit", "above": True, "raise_at": 100.0, "more": 1}
+    write(path, {**RUN, "alarms": [{"name": "logit"}, good, {}]})
+    assert [(bound.name, bound.raise_at) for bound in Run.open(path).bounds] == [("logit", 100.0)]
+
+
+def test_the_latest_record_keeps_what_its_writer_added(path: Path) -> None:
+    write(path, RUN, record(0), {**record(1), "mood": 0.25})
+    run = Run.open(path)
+    assert run.latest is not None
+    assert (run.latest.step, json.loads(run.said)["mood"]) == (1, 0.25)
+    assert run.last("spread", 1).tolist()[0][0] == 0.5

@@ -13,6 +13,7 @@ from limelight import Causal, trace
 from limelight import notebook as nb
 from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError
+from limelight.views.tiles import coded
 from tests.studio import samples
 
 QUERY, KEY, VALUE = (
@@ -61,7 +62,9 @@ def test_what_cannot_be_shown_is_said() -> None:
         nb.as_capture([1, 2])  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="head="):
         nb.as_capture(samples.text_capture(), head=1)
-    with pytest.raises(ArgumentError, match=r"there is no batch entry 3 at layers\.0\.attention: there is one"):
+    with pytest.raises(
+        ArgumentError, match=r"there is no batch entry 3 at layers\.0\.attention: there is one"
+    ):
         nb.as_capture(samples.text_capture()[0], batch=3)
 
 
@@ -85,7 +88,9 @@ def test_plain_html_of_one_head_of_one_entry(without_anywidget: None) -> None:
     assert html.startswith("<p>layers.0, head 1</p><svg")
     assert f"{site.cell(4, 2, head=1, batch=1).weight:.4g}"[:4] in html
     assert ">v<" in html
-    assert len({nb.show(site, head=h, batch=b)._repr_html_() for h in range(3) for b in range(2)}) == 6
+    assert (
+        len({nb.show(site, head=h, batch=b)._repr_html_() for h in range(3) for b in range(2)}) == 6
+    )
     entries = [nb.show(site, batch=b)._repr_html_() for b in range(2)]
     assert entries[0] != entries[1]
     assert entries[1].count("<tr>") == 4  # a heading and three heads
@@ -130,7 +135,7 @@ def test_the_kernel_answers_what_the_view_asks() -> None:
         {**at, "ask": "tile", "rows": [0, 23], "columns": [0, 23], "height": 11, "width": 7},
     )
     assert found == {}
-    expected = capture[1].heatmap((11, 7), head=1).values
+    expected = coded(capture[1].heatmap((11, 7), head=1))
     np.testing.assert_array_equal(np.frombuffer(arrays[0], "<f4").reshape(11, 7), expected)
     cell, _ = nb.answer(capture, 0, {**at, "ask": "cell", "row": 6, "column": 2})
     assert cell == capture[1].one(1).cell(6, 2).to_dict()

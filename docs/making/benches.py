@@ -26,7 +26,7 @@ def make() -> list[Path]:
 
 def gpu() -> Page:
     """docs/gpu.md with the tables of an H200, as bench/gpu.py --write left them."""
-    return _with(Page(DOCS / "gpu.md"), "h200")
+    return _with(_with(Page(DOCS / "gpu.md"), "h200-training"), "h200")
 
 
 def native() -> Page:

@@ -38,7 +38,7 @@ def printed(command: str) -> str:
         raise ValueError(f"{command}: only limelight commands are run")
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [sys.executable, "-m", "limelight.cli", *words],
+            [sys.executable, "-m", "limelight", *words],
             cwd=folder, capture_output=True, text=True, check=False, timeout=60,
             env={**os.environ, "COLUMNS": str(WIDTH), "NO_COLOR": "1", "TERM": "dumb"},
         )  # fmt: skip

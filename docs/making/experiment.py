@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from limelight.experiments import SETTINGS, Runs, Scaling, ends, figures, scaling
+from limelight.learn.experiments import SETTINGS, Runs, Scaling, ends, figures, scaling
 from limelight.pictures import Picture
 from making.pages import DOCS, Page
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from limelight import Capture, captures, heads, pictures
+from limelight import Capture, captures, heads, live, pictures
 from limelight.heads import KINDS
 from limelight.pictures import Picture
 from limelight.pictures.tokens import visible
@@ -39,6 +39,9 @@ def llama() -> Page:
     kinds(page, paragraph, ("previous", "induction", "sink", "diagonal", "bracket"))
     layer, head_number = strongest(paragraph, "induction")
     page.picture("induction", lambda theme: one_head(paragraph, layer, head_number, theme))
+    sink = strongest(paragraph, "sink")
+    page.numbers["sink-head"] = f"{sink[0]}.{sink[1]}"
+    page.numbers["sink-value"] = f"{100 * first_value(paragraph, *sink):.0f}"
     return page
 
 
@@ -56,6 +59,7 @@ def bert() -> Page:
     layer, head = (int(n) for n in np.unravel_index(first.argmax(), first.shape))
     page.numbers["cls-head"] = f"{layer}.{head}"
     page.numbers["cls-most"] = f"{100 * first.max():.0f}"
+    page.numbers["cls-value"] = f"{100 * first_value(capture, layer, head):.0f}"
     page.picture("sink", lambda theme: one_head(capture, layer, head, theme))
     kinds(page, capture, ("previous", "next", "diagonal", "sink"))
     before, after = strongest(capture, "previous"), strongest(capture, "next")
@@ -108,6 +112,13 @@ def code() -> Page:
     parts = (slice(inside, len(text) - 1), slice(keys, inside - 5), slice(loop, keys + 12))
     for name, one, part in zip(("brackets", "names", "indentation"), found, parts, strict=False):
         page.picture(name, partial(region, capture, one.layer, one.head, part))
+    names = sorted(measures.repeated_words(text))
+    whole, less = (_nats(text, off) for off in ([], [(found[1].layer, found[1].head)]))
+    inside = np.isin(np.arange(len(whole)), names)
+    page.numbers["with"] = f"{whole[inside].mean():.2f}"
+    page.numbers["without"] = f"{less[inside].mean():.2f}"
+    page.numbers["elsewhere"] = f"{(less - whole)[~inside].mean():.2f}"
+    page.numbers["judged"] = str(int(inside.sum()))
     page.code("function", text, "text")
     model, facts = _trained("train_code")
     page.numbers["loss"] = f"{facts['held_out']:.2f}"
@@ -152,14 +163,17 @@ def vit() -> Page:
 def kinds(page: Page, capture: Capture, names: tuple[str, ...]) -> None:
     """A table of the strongest head of each kind."""
     found = heads.find(capture)
-    rows = []
+    lines = []
     for name in names:
         site, head, score = found.best(name, 1)[0]
-        sure = "yes" if found.is_kind(name)[site, head] else "weak"
-        rows.append([name, KIND_NAMES[name], f"{found.layers[site]}.{head}", f"{score:.2f}",
-                     f"{found.chance[name][site, head]:.2f}", sure])  # fmt: skip
-    page.table("kinds", ["kind", "such a head", "strongest, layer.head",
-                         "attention on its targets", "an even head's", "is one"], rows)  # fmt: skip
+        rows = int(found.rows[name][site, head])
+        few = f"too few rows ({rows}) to say" if rows < heads.LEAST_ROWS else "weak"
+        sure = "yes" if found.is_kind(name)[site, head] else few
+        lines.append([name, KIND_NAMES[name], f"{found.layers[site]}.{head}", f"{score:.2f}",
+                      f"{found.chance[name][site, head]:.2f}", sure])  # fmt: skip
+    heading = ["kind", "such a head", "strongest, layer.head", "attention on its targets",
+               "an even head's", "is one"]  # fmt: skip
+    page.table("kinds", heading, lines)
 
 
 def measured(
@@ -179,6 +193,15 @@ def strongest(capture: Capture, kind: str) -> tuple[int, int]:
     found = heads.find(capture)
     site, head, _ = found.best(kind, 1)[0]
     return found.layers[site], head
+
+
+def first_value(capture: Capture, layer: int, head: int) -> float:
+    """The norm of the first token's value, over the median of the others'."""
+    site = capture[layer]
+    assert site.value is not None
+    values = np.asarray(site.value[0], np.float64)  # [key heads, tokens, size]
+    norms = np.linalg.norm(values[head * len(values) // site.heads], axis=-1)
+    return float(norms[0] / np.median(norms[1:]))
 
 
 def grid(capture: Capture, words: str, theme: str, thumbnails: int = 0) -> Picture:
@@ -238,6 +261,15 @@ def _patches(ink: Any, grid: Any) -> Any:
     """Which patches hold ink, in the order of the keys."""
     height, width = ink.shape[0] // grid.rows, ink.shape[1] // grid.columns
     return ink.reshape(grid.rows, height, grid.columns, width).any((1, 3)).ravel()
+
+
+def _nats(text: str, off: list[tuple[int, int]]) -> Any:
+    """What each character after the first costs the code model, without those heads."""
+    run = live.load("code").run(text, off=off, keep="all")
+    logits = np.asarray(run.logits[:-1], np.float64)
+    logits -= logits.max(axis=1, keepdims=True)
+    chances = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return -chances[np.arange(len(chances)), list(run.ids[1:])]
 
 
 def _trained(module: str) -> tuple[Any, dict[str, Any]]:

@@ -4,23 +4,25 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from limelight.attention import Inspection, attention, inspect
-from limelight.captures import captures
-from limelight.cell import Cell
+from limelight.capture.shipped import captures
 from limelight.engines import engines
+from limelight.engines.threads import set_threads
 from limelight.errors import LimelightError
 from limelight.health import Health
-from limelight.heatmap import Heatmap, heatmap, received, top, weights
+from limelight.looking.heatmap import Heatmap, heatmap
+from limelight.looking.weights import received, top, weights
 from limelight.masks import Causal, Documents, Lengths, Mask, Prefix, Window
+from limelight.offers import offer
 from limelight.reference import State, merge
-from limelight.threads import set_threads
-from limelight.trace import Trace, trace
+from limelight.worked.cell import Cell
+from limelight.worked.trace import Trace, trace
 
 if TYPE_CHECKING:
     from limelight.capture import Capture, Site
-    from limelight.projections import SelfAttention
-    from limelight.pyramid import Pyramid
+    from limelight.learn.projections import SelfAttention
+    from limelight.looking.pyramid import Pyramid
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Capture", "Causal", "Cell", "Documents", "Health", "Heatmap", "Inspection", "Lengths",
@@ -31,10 +33,37 @@ __all__ = [
 
 _LATER = {
     "Capture": "capture",
-    "Pyramid": "pyramid",
-    "SelfAttention": "projections",
+    "Pyramid": "looking.pyramid",
+    "SelfAttention": "learn.projections",
     "Site": "capture",
 }
+
+
+def _notebook() -> Any:
+    from limelight import notebook
+
+    return notebook
+
+
+def _pictures() -> Any:
+    from limelight import pictures
+
+    return pictures
+
+
+def _tensors() -> Any:
+    from limelight.torch import functional
+
+    return functional
+
+
+def _subclasses() -> Any:
+    from limelight.torch import subclasses
+
+    return subclasses
+
+
+offer(notebook=_notebook, pictures=_pictures, tensors=_tensors, subclasses=_subclasses)
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError
 
@@ -56,6 +57,11 @@ def index(given: Any, size: int, name: str, where: str = "") -> int:
     return place % size
 
 
+def consecutive(numbers: Any) -> bool:
+    """Whether they rise by one, so that they are a region."""
+    return bool((np.diff(numbers) == 1).all())
+
+
 def expand(array: Any, shape: tuple[int, ...]) -> Any:
     """Broadcast without a copy."""
     return array.expand(shape) if is_torch(array) else np.broadcast_to(array, shape)
@@ -71,12 +77,23 @@ def pick(part: Any, batch: int, head: int | None = None) -> Any:
     return part
 
 
+def crop(array: Any, rows: Any, columns: Any) -> Any:
+    """Rows and columns, each a slice or single numbers, of what broadcasts as [..., Nq|1, Nk|1]."""
+    array = array if array.shape[-2] == 1 else array[..., rows, :]
+    return array if array.shape[-1] == 1 else array[..., columns]
+
+
 def as_numpy(array: Any) -> Any:
     """A torch tensor as NumPy (bfloat16 widened, since NumPy has none); anything else as it is."""
     if not is_torch(array):
         return array
     tensor = array.detach().cpu()
     return (tensor.float() if dtype_name(tensor) == "bfloat16" else tensor).numpy()
+
+
+def as_array(array: Any) -> NDArray[Any]:
+    """As a NumPy array, whatever it was."""
+    return np.asarray(as_numpy(array))
 
 
 def jsonable(array: Any) -> Any:

@@ -9,10 +9,13 @@ import numpy as np
 
 from limelight.arrays import is_torch
 from limelight.call import Call, check_value, prepare
-from limelight.engines import choose, native
+from limelight.engines import choose, quick_path
 from limelight.health import Health
+from limelight.offers import offered
 from limelight.records import lean
 from limelight.reference import State
+
+_quick = quick_path()
 
 
 @lean
@@ -60,16 +63,14 @@ def attention(
     array([[8.829123, 0.858154]])
     """
     if is_torch(query):
-        from limelight.torch import functional
-
-        return functional.attention(
+        return offered("tensors").attention(
             query, key, value, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks,
             engine=engine,
         )  # fmt: skip
     if engine == "auto" and mask is bias is scale is softcap is sinks is None:
-        done = native.quick(query, key, value, False)
+        done = _quick(query, key, value, False)
         if done is not None:
-            return done[0]
+            return done.output
     check_value(value)
     call = prepare(
         query, key, value, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks
@@ -96,19 +97,18 @@ def inspect(
     (array([0.881645]), array(['peaked'], dtype='<U9'))
     """
     if is_torch(query):
-        from limelight.torch import functional
-
-        return functional.inspect(
+        seen: Inspection = offered("tensors").inspect(
             query, key, value, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks,
             engine=engine,
         )  # fmt: skip
+        return seen
     if engine == "auto" and mask is bias is scale is softcap is sinks is None:
-        done = native.quick(query, key, value, True)
+        done = _quick(query, key, value, True)
         if done is not None:
-            output, stats = done
             keys = np.empty(query.shape[:3], np.int64)  # and filled: a third of np.full's time
             keys.fill(key.shape[2])
-            return Inspection(output, Health(stats[1], stats[0], stats[2], keys))
+            health = Health(done.max_logit, done.logsumexp, done.entropy, keys)
+            return Inspection(done.output, health)
     check_value(value)
     call = prepare(
         query, key, value, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks

@@ -10,15 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from limelight.allowed import Allowed, flatten
-from limelight.arrays import as_numpy, dtype_name, expand, is_torch
+from limelight.arrays import as_numpy, dtype_name, expand, index, is_torch, pick
+from limelight.dropout import Dropout
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.masks import as_mask
-from limelight.numbers import counted
+from limelight.masks.allowed import Allowed, flatten
+from limelight.offers import offered
 from limelight.records import lean
+from limelight.writing.numbers import counted
 
 FLOATS = ("float64", "float32", "bfloat16", "float16")
 LARGEST_FLOAT32 = 3.4e38
+LONGEST = 2**31 - 1  # masks count positions in 32 bits
 
 
 @lean
@@ -40,6 +43,7 @@ class Call:
     sinks: Any
     batch_shape: tuple[int, ...]
     headless: bool
+    dropout: Dropout | None = None
 
     @property
     def batch(self) -> int:
@@ -100,7 +104,50 @@ class Call:
         allowed = self.allowed
         if is_torch(allowed.dense):
             allowed = replace(allowed, dense=as_numpy(allowed.dense))
-        return replace(self, **arrays, allowed=allowed)
+        dropout = self.dropout
+        if dropout is not None:
+            dropout = replace(dropout, seed=as_numpy(dropout.seed))
+        return replace(self, **arrays, allowed=allowed, dropout=dropout)
+
+    def one_head(self, head: int, batch: int = 0) -> Call:
+        """The call of one query head of one batch entry, whose results have neither axis."""
+        batch = index(batch, self.batch, "batch entry")
+        head = index(head, self.query_heads, "head")
+        key_head, allowed = head // self.group, self.allowed
+        return replace(
+            self,
+            query=pick(self.query, batch, head),
+            key=pick(self.key, batch, key_head),
+            value=pick(self.value, batch, key_head),
+            allowed=replace(
+                allowed,
+                spans=pick(allowed.spans, batch, head),
+                dense=pick(allowed.dense, batch, head),
+            ),
+            bias=pick(self.bias, batch, head),
+            sinks=None if self.sinks is None else self.sinks[head : head + 1],
+            batch_shape=(),
+            headless=True,
+        )
+
+    def some_rows(self, start: int, stop: int) -> Call:
+        """The call of the rows start..stop alone, against all keys."""
+        if (start, stop) == (0, self.queries):
+            return self
+
+        def part(array: Any) -> Any:
+            return array if array is None or array.shape[2] == 1 else array[:, :, start:stop]
+
+        allowed = self.allowed
+        band = None if allowed.band is None else (allowed.band[0] + start, allowed.band[1] + start)
+        return replace(
+            self,
+            query=self.query[:, :, start:stop],
+            allowed=Allowed(
+                stop - start, self.keys, band, part(allowed.spans), part(allowed.dense)
+            ),
+            bias=part(self.bias),
+        )
 
     def restore(self, array: Any) -> Any:
         """[B, Hq, Nq, …] back to the caller's axes."""
@@ -120,12 +167,13 @@ def prepare(
     scale: float | None = None,
     softcap: float | None = None,
     sinks: Any = None,
+    dropout: Dropout | None = None,
 ) -> Call:
     """Check what was meant and bring it to the canonical form.
 
     Without a value the call has values of size 0: enough for everything about the weights.
     """
-    if _plain(query, key, value):
+    if _fits_already(query, key, value):
         batch: tuple[int, ...] = (query.shape[0],)
         headless = False
     else:
@@ -142,10 +190,11 @@ def prepare(
         None if sinks is None else _check_sinks(sinks, query, heads),
         batch,
         headless,
+        dropout,
     )
 
 
-def _plain(query: Any, key: Any, value: Any) -> bool:
+def _fits_already(query: Any, key: Any, value: Any) -> bool:
     """Whether three arrays are in the canonical form as they came: the quick way in."""
     if not (type(query) is type(key) is type(value)):
         return False
@@ -224,6 +273,8 @@ def beyond_float32(call: Call) -> str | None:
 def as_float(array: Any, name: str) -> Any:
     """A NumPy array or torch tensor of a float type; integers and lists become float64."""
     if is_torch(array):
+        if type(array) is not sys.modules["torch"].Tensor:
+            offered("subclasses").refuse(**{name: array})
         array = array.resolve_neg()
     elif isinstance(array, np.ma.MaskedArray):
         raise DtypeError(
@@ -291,11 +342,19 @@ def _four_axes(array: Any, batch: tuple[int, ...]) -> Any:
 
 @lru_cache(maxsize=256)
 def _everything(nq: int, nk: int) -> Allowed:
+    _check_sides(nq, nk)
     return Allowed(nq, nk)
+
+
+def _check_sides(nq: int, nk: int) -> None:
+    for name, length in (("queries", nq), ("keys", nk)):
+        if length > LONGEST:
+            raise ShapeError(f"{length:,} {name}: a call has up to {LONGEST:,} of them")
 
 
 def _allowed(mask: Any, query: Any, nk: int, batch: tuple[int, ...]) -> Allowed:
     heads, nq = query.shape[1:3]
+    _check_sides(nq, nk)
     allowed = as_mask(mask).allowed(nq, nk)
     return _beside_query(allowed, query).flatten(batch, heads)
 

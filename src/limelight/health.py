@@ -7,7 +7,7 @@ follows:
     max_prob       = exp(max_logit − logsumexp)     the largest weight, p
     gradient       = p·(1 − p)                      the softmax's slope at that weight
     spread         = entropy / ln(keys)             1 = even over all keys, 0 = one key has it all;
-                                                    above 1 where a sink takes part
+                                                    a sink is one outcome more: ln(keys + 1)
     effective_keys = exp(entropy)                   how many evenly used keys would be as spread
 
 A row is *saturated* where p ≥ 0.95, *peaked* where p ≥ 0.80, else *healthy*. Rows with fewer than
@@ -17,6 +17,7 @@ verdict. The slope alone would mislead: it is small, too, where a row is spread 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from html import escape
@@ -27,10 +28,10 @@ from numpy.typing import NDArray
 
 from limelight.arrays import as_numpy, expand, is_torch, jsonable, namespace
 from limelight.call import Call
-from limelight.numbers import counted
 from limelight.records import lean
 from limelight.reference import State
-from limelight.tables import columns
+from limelight.writing.numbers import counted
+from limelight.writing.tables import columns
 
 SATURATED, PEAKED = 0.95, 0.80
 
@@ -51,19 +52,50 @@ class Health:
     logsumexp: Any
     entropy: Any
     keys: Any
+    outcomes: Any = None  # what the entropy is over: the keys and, where there is one, the sink
 
     @classmethod
     def of(cls, call: Call, state: State) -> Health:
         """From an engine's state, in the caller's shapes."""
-        measured = state.max_logit, state.logsumexp, state.entropy, _count(call)
+        if is_torch(call.query) and call.sinks is call.bias is call.allowed.dense is None:
+            highest, logsumexp, entropy = (
+                call.restore(x) for x in (state.max_logit, state.logsumexp, state.entropy)
+            )
+            return cls.counting(highest, logsumexp, entropy, lambda: call.restore(_count(call)))
+        keys = _count(call)
+        measured = [state.max_logit, state.logsumexp, state.entropy, keys]
+        if call.sinks is not None:
+            measured.append(count_outcomes(keys, call.sinks))
         return cls(*(call.restore(figure) for figure in measured))
+
+    @classmethod
+    def counting(
+        cls, max_logit: Any, logsumexp: Any, entropy: Any, count: Callable[[], Any]
+    ) -> Health:
+        """Its keys are counted when they are first asked for: on a GPU that takes launches."""
+        made = object.__new__(cls)
+        made.__dict__.update(
+            max_logit=max_logit, logsumexp=logsumexp, entropy=entropy, _counting=count
+        )
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "keys" and "_counting" in self.__dict__:
+            counted_now = self.__dict__["keys"] = self.__dict__["_counting"]()
+            del self.__dict__["_counting"]
+            return counted_now
+        raise AttributeError(f"{type(self).__name__} has no {name}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def max_prob(self) -> Any:
         """The row's largest weight; 0 where there is no key."""
         xp = namespace(self.entropy)
         with np.errstate(invalid="ignore") if xp is np else nullcontext():
-            return xp.where(self.keys > 0, xp.exp(self.max_logit - self.logsumexp), 0.0)
+            shift = self.max_logit - (self.logsumexp if xp is np else self.logsumexp.detach())
+            return xp.where(self.keys > 0, xp.exp(shift), 0.0)
 
     @property
     def gradient(self) -> Any:
@@ -73,12 +105,12 @@ class Health:
 
     @property
     def spread(self) -> Any:
-        """entropy / ln(keys); 1 where there is one key, 0 where there is none."""
+        """entropy / ln(outcomes), from 0 to 1; 1 where there is one key alone, 0 where none."""
         xp = namespace(self.entropy)
-        several = self.keys > 1
-        log_keys = xp.log(xp.where(several, self.keys, 2) * 1.0)
-        ratio = self.entropy / log_keys
-        return xp.where(several, ratio, (self.keys == 1) * 1.0)
+        outcomes = self.keys if self.outcomes is None else self.outcomes
+        several = outcomes > 1
+        ratio = self.entropy / xp.log(xp.where(several, outcomes, 2) * 1.0)
+        return xp.where(several, ratio.clip(max=1.0), (self.keys == 1) * 1.0)
 
     @property
     def effective_keys(self) -> Any:
@@ -136,7 +168,7 @@ class Summary:
     Every field is an array [Hq].
     """
 
-    rows: NDArray[np.int64]  # all rows
+    rows: NDArray[np.int64]  # rows that see a key: what is padding, or empty, is none
     judged: NDArray[np.int64]  # rows that have a verdict
     not_a_number: NDArray[np.int64]
     max_logit: NDArray[np.float64]  # the largest
@@ -161,7 +193,7 @@ class Summary:
         with np.errstate(invalid="ignore"):
             max_logit = _by_head(health.max_logit).astype(np.float64)
         return cls(
-            rows=np.full(len(judged), judged.shape[1], np.int64),
+            rows=(_by_head(health.keys) > 0).sum(axis=1),
             judged=judged.sum(axis=1),
             not_a_number=np.isnan(_by_head(health.max_prob)).sum(axis=1),
             max_logit=max_logit.max(axis=1, initial=-np.inf),
@@ -235,12 +267,17 @@ def _count(call: Call) -> Any:
     """How many keys each row may attend to, [B, Hq, Nq], as the call's kind of array."""
     rows = call.query.shape[:3]
     if is_torch(call.query):
-        from limelight.torch.operators import count
+        from limelight.masks.tensors import count_keys
 
-        return expand(count(call), rows)
+        return expand(count_keys(call.allowed, call.bias, call.query.device), rows)
     if not call.hides:
         return np.full(rows, call.keys, np.int64)
     return expand(call.allowed.count(call.bias), rows)
+
+
+def count_outcomes(keys: Any, sinks: Any) -> Any:
+    """How many outcomes each row has, [B, Hq, Nq]: a sink [Hq] is one more, unless it is −inf."""
+    return keys + (sinks != -np.inf)[:, None]
 
 
 def _by_head(array: NDArray[Any]) -> NDArray[Any]:

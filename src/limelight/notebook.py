@@ -3,7 +3,7 @@
     import limelight.notebook as nb
     nb.show(trace)               every cell's computation
     nb.show(site, head=1)        one head's map, at any length
-    nb.show(capture)             all heads by their health, worst first
+    nb.show(capture)             all heads, what to look at first first
 
 The view is the studio's own, from the package: nothing is fetched. What the widget holds draws
 without a kernel too; while there is one, maps of any length and every cell come from it. Where
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from dataclasses import asdict
 from html import escape
 from typing import Any
 
@@ -23,12 +24,13 @@ from limelight.arrays import index
 from limelight.capture import Capture, HealthTables, Site
 from limelight.errors import ArgumentError, LimelightError
 from limelight.masks import as_mask
-from limelight.regions import one_head
-from limelight.report.bundle import bundle
-from limelight.report.kinds import kinds
-from limelight.report.looks import cell, lines, strip
 from limelight.report.page import built
-from limelight.trace import Trace
+from limelight.views.bundle import bundle
+from limelight.views.kinds import kinds
+from limelight.views.looks import cell, lines, strip
+from limelight.views.schema import Side
+from limelight.views.tiles import tile
+from limelight.worked.trace import Trace
 
 BUDGET = 4_000_000  # bytes that a widget leaves in the notebook
 MOST_TILE = 1024  # bins a side
@@ -88,7 +90,7 @@ class Plain:
         title = "" if head is None else f"<p>{escape(self._held.source['title'])}</p>"
         if isinstance(what, Trace):
             first = head is None and batch == 0
-            one = what if first else Trace(one_head(what.call, head or 0, batch), what.tokens)
+            one = what if first else Trace(what.call.one_head(head or 0, batch), what.tokens)
             return title + one._repr_html_()
         if isinstance(what, Site) and head is not None:
             return title + _map(self._held.sites[0])
@@ -105,7 +107,7 @@ def _map(one: Site) -> str:
     """A head's map, as SVG."""
     from limelight.pictures import heatmap
 
-    seen = one.heatmap((min(MOST_BINS, one.queries), min(MOST_BINS, one.keys)))
+    seen = one.heatmap((min(MOST_BINS, one.queries), min(MOST_BINS, one.keys)), head=0)
     keys, queries = (one.labels(side) for side in ("key", "query"))
     return heatmap(seen, tokens=keys, query_tokens=queries).svg()
 
@@ -134,7 +136,7 @@ def widget(capture: Capture, batch: int = 0, budget: int = BUDGET) -> Any:
     import traitlets
 
     made = bundle(capture, budget=budget, precision="float32", batch=batch,
-                  labels=kinds(capture, batch))  # fmt: skip
+                  found=kinds(capture, batch))  # fmt: skip
 
     class View(anywidget.AnyWidget):
         """Draws a capture; asks the kernel for tiles and cells."""
@@ -157,18 +159,17 @@ def answer(capture: Capture, batch: int, asked: dict[str, Any]) -> tuple[dict[st
             shape = (_whole(asked, "height"), _whole(asked, "width"))
             if max(shape) > MOST_TILE:
                 raise ArgumentError(f"a tile of {shape}: each side is at most {MOST_TILE}")
-            rows, columns = (tuple(_list(asked, name)) for name in ("rows", "columns"))
+            rows, columns = (_pair(asked, name) for name in ("rows", "columns"))
             pool = "mean" if asked.get("pool") == "mean" else "max"
-            values = one.heatmap(shape, pool, rows, columns).values
-            return {}, [np.ascontiguousarray(values, "<f4").tobytes()]
+            return {}, [tile(one, rows, columns, shape, pool).to_bytes()]
         case "cell":
-            return cell(one, _whole(asked, "row"), _whole(asked, "column")), []
+            return asdict(cell(one, _whole(asked, "row"), _whole(asked, "column"))), []
         case "strip":
-            side = "column" if asked.get("side") == "column" else "row"
-            return strip(one, side, _whole(asked, "index")), []
+            side: Side = "column" if asked.get("side") == "column" else "row"
+            return asdict(strip(one, side, _whole(asked, "index"))), []
         case "lines":
-            start, stop = _list(asked, "rows")
-            return lines(one, start, stop, _whole(asked, "k")), []
+            start, stop = _pair(asked, "rows")
+            return asdict(lines(one, start, stop, _whole(asked, "k"))), []
     raise ArgumentError(f"the view asked for {asked.get('ask')!r}, which is not known")
 
 
@@ -189,11 +190,11 @@ def _whole(asked: dict[str, Any], name: str) -> int:
     return number
 
 
-def _list(asked: dict[str, Any], name: str) -> list[int]:
+def _pair(asked: dict[str, Any], name: str) -> tuple[int, int]:
     pair = asked.get(name)
     if not isinstance(pair, list) or len(pair) != 2:
         raise ArgumentError(f"{name}={pair!r}: a pair of whole numbers is needed")
-    return [_whole({name: number}, name) for number in pair]
+    return _whole({name: pair[0]}, name), _whole({name: pair[1]}, name)
 
 
 def _site(trace: Trace) -> Site:

@@ -6,6 +6,9 @@
     weights = softmax(logits)            normalise each row to a sum of 1 (sinks take their share)
     output  = weights · V                mix       the values by the weights
 
+In training some weights may be dropped before the mixing, and the others scaled up for them; the
+statistics of a row are those of its weights before that.
+
 Everything here holds the whole n×n matrix and takes its time; every other engine is tested against
 it. What is masked cannot leak: a cell that is not allowed takes no part in any sum, so NaN behind
 a mask stays there, in the output and in the gradients.
@@ -14,13 +17,14 @@ a mask stays there, in the output and in the gradients.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from limelight.arrays import namespace
 from limelight.call import Call
+from limelight.dropout import kept
 from limelight.records import lean
 
 Array = NDArray[np.float64]
@@ -70,6 +74,33 @@ class Gradients:
     sinks: Any = None
 
 
+class Logits(NamedTuple):
+    """From dot products to logits, step by step."""
+
+    scaled: NDArray[Any]
+    capped: NDArray[Any]
+    biased: NDArray[Any]
+    allowed: NDArray[np.bool_] | None  # None where every cell is
+    logits: NDArray[Any]  # −inf where not allowed
+
+
+def logits(call: Call, scores: NDArray[Any], bias: Any, allowed: Any) -> Logits:
+    """s = scale · scores, c·tanh(s/c), + bias, mask: for any cells of a call, in the scores' type.
+
+    `bias` and `allowed` are those of these cells, None where there are none; −inf in a bias hides.
+    """
+    biased = capped = scaled = call.scale * scores
+    if call.softcap is not None:
+        biased = capped = call.softcap * np.tanh(scaled / call.softcap)
+    if bias is not None:
+        bias = bias.astype(scaled.dtype, copy=False)
+        biased, shown = capped + bias, ~np.isneginf(bias)
+        if not shown.all():
+            allowed = shown if allowed is None else allowed & shown
+    masked = biased if allowed is None else np.where(allowed, biased, -np.inf)
+    return Logits(scaled, capped, biased, allowed, masked)
+
+
 def steps(call: Call) -> Steps:
     """Attention step by step, every table kept."""
     with np.errstate(all="ignore"):  # infinities in the input are the caller's, and stay visible
@@ -77,15 +108,14 @@ def steps(call: Call) -> Steps:
         key, value = _per_query_head(key, call), _per_query_head(value, call)
 
         raw = query @ key.swapaxes(-1, -2)  # [B, Hq, Nq, Nk]
-        scaled = call.scale * raw
-        capped = scaled if call.softcap is None else call.softcap * np.tanh(scaled / call.softcap)
-        biased = capped if call.bias is None else capped + _double(call.bias)
-        allowed = _allowed(call, raw.shape)
-        logits = np.where(allowed, biased, -np.inf)
+        tile = call.allowed.tile(np.arange(call.queries), np.arange(call.keys))
+        cells = logits(call, raw, None if call.bias is None else _double(call.bias), tile)
+        biased = cells.biased
+        allowed = np.full(raw.shape, True if cells.allowed is None else cells.allowed)
 
         sinks = np.full(call.query_heads, -np.inf) if call.sinks is None else _double(call.sinks)
         sinks = sinks[:, None]  # [Hq, 1], one for every row
-        max_logit = logits.max(axis=-1, initial=-np.inf)
+        max_logit = cells.logits.max(axis=-1, initial=-np.inf)
         top = np.maximum(max_logit, sinks)
         top = np.where(np.isneginf(top) & ~allowed.any(axis=-1), 0.0, top)  # a row without keys
         shifted = np.where(allowed, biased - top[..., None], -np.inf)
@@ -98,8 +128,8 @@ def steps(call: Call) -> Steps:
         shift_mean = _times(power, shifted).sum(axis=-1) + _times(sink_power, sinks - top)
         entropy = np.where(total == 0, 0.0, np.log(total) - shift_mean / total)
         return Steps(
-            raw, scaled, capped, biased, allowed, logits, weights, sink,
-            output=_product(weights, allowed, value),
+            raw, cells.scaled, cells.capped, biased, allowed, cells.logits, weights, sink,
+            output=_product(_drop(weights, call), allowed, value),
             max_logit=max_logit, logsumexp=logsumexp, entropy=np.maximum(entropy, 0.0),
         )  # fmt: skip
 
@@ -110,12 +140,19 @@ def forward(call: Call) -> State:
     return State(done.output, done.logsumexp, done.max_logit, done.entropy)
 
 
-def gradients(call: Call, grad_output: Any) -> Gradients:
-    """The gradients of Σ grad_output · output, by formula.
+def gradients(
+    call: Call, grad_output: Any, grad_logsumexp: Any = None, grad_entropy: Any = None
+) -> Gradients:
+    """The gradients of Σ grad_output·output + grad_logsumexp·logsumexp + grad_entropy·entropy.
 
-    With P the weights, dP = dO·Vᵀ and D = Σⱼ P·dP (the row's mean of dP), the softmax gives
-    dS = P·(dP − D). From there dbias = dS, dQ = scale·dS'·K and dK = scale·dS'ᵀ·Q, where
-    dS' = dS·(1 − tanh²) undoes a softcap; dV = Pᵀ·dO; a sink, whose value is 0, gets −P_sink·D.
+    With P the weights, H the entropy, dP = dO·Vᵀ and D = Σⱼ P·dP (the row's mean of dP), a logit's
+    gradient is, gL and gH being those of the row's two figures ([B, Hq, Nq], None for 0),
+
+        dS = P·(dP − D + gL − gH·(ln P + H))
+
+    From there dbias = dS, dQ = scale·dS'·K and dK = scale·dS'ᵀ·Q, where dS' = dS·(1 − tanh²) undoes
+    a softcap; dV = Pᵀ·dO. A sink is one more outcome, with the same dS and dP = 0. Dropout Z makes
+    dP = Z·(dO·Vᵀ) and dV = (Z·P)ᵀ·dO.
     """
     done = steps(call)
     with np.errstate(all="ignore"):
@@ -123,10 +160,22 @@ def gradients(call: Call, grad_output: Any) -> Gradients:
         key = _per_query_head(_double(call.key), call)
         value = _per_query_head(_double(call.value), call)
         transposed = done.allowed.swapaxes(-1, -2)
+        mixed = _drop(done.weights, call)
 
-        by_weight = np.where(done.allowed, grad @ value.swapaxes(-1, -2), 0.0)  # dP
+        by_weight = np.where(done.allowed, grad @ value.swapaxes(-1, -2), 0.0)
+        by_weight = _drop(by_weight, call)  # dP
         mean = _times(done.weights, by_weight).sum(axis=-1, keepdims=True)  # D
-        by_logit = np.where(done.allowed, done.weights * (by_weight - mean), 0.0)  # dS
+        slope, sink_slope = by_weight - mean, -mean[..., 0]
+        if grad_logsumexp is not None:
+            along = _double(grad_logsumexp)
+            slope, sink_slope = slope + along[..., None], sink_slope + along
+        by_logit = np.where(done.allowed, done.weights * slope, 0.0)  # dS
+        by_sink = done.sink * sink_slope
+        if grad_entropy is not None:
+            along, entropy = _double(grad_entropy), done.entropy
+            by_entropy = _surprise(done.weights) + done.weights * entropy[..., None]
+            by_logit = by_logit - np.where(done.allowed, along[..., None] * by_entropy, 0.0)
+            by_sink = by_sink - along * (_surprise(done.sink) + done.sink * entropy)
         by_score = by_logit
         if call.softcap is not None:
             slope = 1.0 - (done.capped / call.softcap) ** 2
@@ -135,9 +184,9 @@ def gradients(call: Call, grad_output: Any) -> Gradients:
         return Gradients(
             query=_product(by_score, done.allowed, key),
             key=_per_key_head(_product(by_score.swapaxes(-1, -2), transposed, query), call),
-            value=_per_key_head(_product(done.weights.swapaxes(-1, -2), transposed, grad), call),
+            value=_per_key_head(_product(mixed.swapaxes(-1, -2), transposed, grad), call),
             bias=None if call.bias is None else reduce_to(by_logit, call.bias.shape),
-            sinks=None if call.sinks is None else -(done.sink * mean[..., 0]).sum(axis=(0, 2)),
+            sinks=None if call.sinks is None else by_sink.sum(axis=(0, 2)),
         )
 
 
@@ -197,19 +246,23 @@ def _per_key_head(array: Array, call: Call) -> Array:
     return total
 
 
-def _allowed(call: Call, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    cells = np.ones(shape, np.bool_)
-    tile = call.allowed.tile(np.arange(shape[-2]), np.arange(shape[-1]))
-    if tile is not None:
-        cells &= tile
-    if call.bias is not None:
-        cells &= ~np.isneginf(_double(call.bias))
-    return cells
+def _drop(cells: Array, call: Call) -> Array:
+    """Cells [B, Hq, Nq, Nk] after dropout: 0 where they fall, the others scaled up."""
+    if call.dropout is None:
+        return cells
+    heads = np.arange(call.batch * call.query_heads).reshape(cells.shape[:2])
+    stay = kept(call.dropout, heads, np.arange(call.queries), np.arange(call.keys))
+    return np.where(stay, cells * call.dropout.scale, 0.0 * cells)
 
 
 def _times(a: Array, b: Array) -> Array:
     """a·b where 0·∞ counts as 0, as in p·ln p at p = 0; NaN stays NaN."""
     return np.where((a == 0) & ~np.isnan(b), 0.0, a * b)
+
+
+def _surprise(p: Array) -> Array:
+    """p·ln p, 0 at p = 0."""
+    return _times(p, np.log(p))
 
 
 def _product(weights: Array, allowed: NDArray[np.bool_], matrix: Array) -> Array:

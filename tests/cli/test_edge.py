@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from limelight.cli import app, docs
-from limelight.cli._edge import bar, column, matrix, number, plain, print_json, vector
+from limelight.cli._edge import bar, column, json_safe, matrix, number, print_json, vector
 from limelight.cli._lazy import LazyGroup, load
 from limelight.engines import native
 from limelight.errors import ArgumentError
@@ -54,10 +54,41 @@ print(sorted(heavy & set(sys.modules)))
     assert fresh(code).stdout.strip() == "[]"
 
 
-def test_no_command_prints_the_help():
+def test_without_a_command_a_few_to_begin_with():
     result = run()
     assert result.exit_code == 0
-    assert "Usage: limelight" in result.output.replace("root", "limelight")
+    lines = result.output.splitlines()
+    named = [line.split()[1] for line in lines if line.startswith("  limelight")]
+    assert len(named) == 5
+    assert set(named) <= set(LazyGroup.table)
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_demo_shows_the_worked_example_a_real_head_and_a_run():
+    shown = run("demo").output
+    assert "output = [8.829123, 0.858154]" in shown
+    assert "cat       curious      0.93" in shown
+    first, *_, last = json.loads(run("demo", "--json").output)["run"]
+    assert first["entropy"] > 2.4
+    assert last["entropy"] < 0.3
+    assert last["loss"] < 0.01 < first["loss"]
+
+
+def test_completion_knows_the_commands():
+    env = {"_LIMELIGHT_COMPLETE": "complete_bash", "COMP_WORDS": "limelight he", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "limelight"], env={**os.environ, **env}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["heatmap", "heads"]
+
+
+def test_the_command_without_its_extra_says_what_to_install():
+    code = "import sys; sys.modules['typer'] = None\nfrom limelight.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "limelight[studio]: in the checkout, pip install '.[studio]'" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_version():
@@ -69,7 +100,8 @@ def test_version():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["paint"], "there is no command 'paint': choose score"),
+        (["paint"], "there is no command 'paint': choose demo, score"),
+        (["studoi"], "there is no command 'studoi': did you mean studio?"),
         (["score", "--paint"], "No such option: --paint"),
         (["saturate", "--keys", "many"], "--keys"),
         (["score", "--query", "1,a", "--keys", "1,1", "--values", "1"], "'a' is not a number"),
@@ -85,7 +117,7 @@ def test_errors_are_one_line_and_exit_code_2(args, message):
 
 
 def test_a_reader_that_stops_early_is_no_error():
-    command = f"{sys.executable} -m limelight.cli score --json"
+    command = f"{sys.executable} -m limelight score --json"
     done = subprocess.run(["sh", "-c", f"{command} | head -n 1"], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("{\n", "")
 
@@ -93,7 +125,7 @@ def test_a_reader_that_stops_early_is_no_error():
 def shell(line, **environment):
     """A command line through a shell, `limelight` being this checkout's."""
     return subprocess.run(
-        ["sh", "-c", line.replace("limelight", f"{sys.executable} -m limelight.cli", 1)],
+        ["sh", "-c", line.replace("limelight", f"{sys.executable} -m limelight", 1)],
         capture_output=True, text=True, env={**os.environ, "COLUMNS": "80", **environment},
     )  # fmt: skip
 
@@ -149,7 +181,7 @@ def test_flags_are_shown_as_flags(name):
 
 
 def test_module_entry_point():
-    code = [sys.executable, "-m", "limelight.cli", "mask", "causal", "--size", "2"]
+    code = [sys.executable, "-m", "limelight", "mask", "causal", "--size", "2"]
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(code, capture_output=True, text=True, check=True, env=environment)
     assert "■ ·\n■ ■\n" in done.stdout
@@ -167,7 +199,7 @@ def test_json_is_strict_and_short_lists_stay_on_a_line(capsys):
 
 
 def test_plain_keeps_what_json_knows():
-    assert plain((1, True, None, "x", np.int64(3), np.array([True]))) == [
+    assert json_safe((1, True, None, "x", np.int64(3), np.array([True]))) == [
         1,
         True,
         None,

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from limelight.cli import app
-from limelight.exercises import QUIZ, WORKED, generate
+from limelight.learn.exercises import QUIZ, WORKED, generate
 
 
 def run(*args, lines=()):
@@ -14,14 +14,15 @@ def run(*args, lines=()):
     return CliRunner(env={"COLUMNS": "80"}).invoke(app, ["exercise", *args], input=typed)
 
 
-RIGHT = ["5,2,-1", "3.54,1.41,-0.71", "0.88,0.11,0.01", "8.83,0.86", "0"]
+WHY = "abcd"[int(WORKED.expected("why")[0])]
+RIGHT = ["5,2,-1", "3.54,1.41,-0.71", "0.88,0.11,0.01", "8.83,0.86", "0", "0", WHY]
 
 
 def test_straight_through():
     result = run("--level", "0", lines=RIGHT)
     assert result.exit_code == 0
-    assert result.stdout.count("✓") == 5
-    assert "Done: 5 of 5 steps on your own, 5 at once." in result.stdout
+    assert result.stdout.count("✓") == 7
+    assert "Done: 7 of 7 steps on your own, 7 at once." in result.stdout
     assert "--level 1" in result.stdout
 
 
@@ -29,8 +30,8 @@ def test_nothing_typed_loses_progress():
     lines = ["nonsense", "", "5,2", "5,2,-1", "[[[", "hint", "5,2,-1", "\x00", *RIGHT[1:]]
     result = run("--level", "0", lines=lines)
     assert result.exit_code == 0
-    assert "Done: 4 of 5 steps on your own, 4 at once; 1 with a hint." in result.stdout
-    assert result.stdout.count("1 of 5") == 1
+    assert "Done: 6 of 7 steps on your own, 6 at once; 1 with a hint." in result.stdout
+    assert result.stdout.count("1 of 7") == 1
     assert "The scores were not scaled" in result.stdout
 
 
@@ -39,7 +40,7 @@ def test_hint_and_show():
     assert "add the products" in result.stdout
     assert result.stdout.count("The first one: key 0: 2·2 + 1·1 = 5") == 2
     assert "key 2: 2·0 + 1·(−1) = −1" in result.stdout
-    assert "Done: 4 of 5 steps on your own" in result.stdout
+    assert "Done: 6 of 7 steps on your own" in result.stdout
 
 
 @pytest.mark.parametrize("word", ["quit", "q", None])
@@ -52,8 +53,32 @@ def test_stopping_says_how_to_go_on(word):
 
 def test_going_on_in_the_middle():
     result = run("--level", "0", "--step", "weights", lines=RIGHT[2:])
-    assert "3 of 5" in result.stdout
-    assert "Done: 3 of 5 steps on your own" in result.stdout
+    assert "3 of 7" in result.stdout
+    assert "Done: 5 of 5 steps on your own" in result.stdout
+
+
+def test_shown_all_the_way_is_not_done():
+    result = run("--level", "2", "--seed", "1", lines=["show"] * 7)
+    assert "Seen through: every step was shown." in result.stdout
+    assert "Done" not in result.stdout
+    assert "on your own" not in result.stdout
+
+
+def test_after_the_worked_example_comes_another_exercise():
+    result = run("--level", "0", lines=["hint", *RIGHT])
+    assert "limelight exercise --level 1" in result.stdout
+    assert "--level 0" not in result.stdout
+
+
+def test_reasons_are_chosen_by_letter():
+    wrong = "a" if WHY != "a" else "b"
+    result = run("--level", "0", "--step", "why", lines=[wrong, "one", WHY])
+    for letter, reason in zip("abcd", WORKED.reasons, strict=True):
+        assert f"   {letter}  {reason.text}" in result.stdout
+    assert "✗ No: " in result.stdout
+    assert "Choose from a to d." in result.stdout
+    assert "✓ Yes: " in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
 
 
 def test_a_new_exercise_says_its_number():

@@ -44,7 +44,9 @@ def test_a_map_as_numbers(path: Path) -> None:
     exact = site.heatmap((6, 23), rows=(3, 9), head=2).values
     np.testing.assert_allclose(np.array(data["values"], float), exact)
     assert data["values"][0][22] is None
-    pooled = run("heatmap", path, "--layer", -1, "--head", 0, "--size", 5, "--pool", "mean", "--json")
+    pooled = run(
+        "heatmap", path, "--layer", -1, "--head", 0, "--size", 5, "--pool", "mean", "--json"
+    )
     assert np.array(json.loads(pooled.stdout)["values"]).shape == (5, 5)
 
 
@@ -101,7 +103,9 @@ def test_bins_of_several_cells_are_said_to_be(path: Path, args: list[Any]) -> No
     pool = "mean" if "mean" in args else "max"
     assert f"18 × 18 bins, each the {pool} of up to 2 × 2 cells" in " ".join(lines)
     assert [len(line.strip()) for line in lines if "▀" in line] == [18] * 9
-    plain = CliRunner(env={"COLUMNS": "40"}).invoke(app, ["heatmap", str(path), "--layer", "0", "--head", "0"])
+    plain = CliRunner(env={"COLUMNS": "40"}).invoke(
+        app, ["heatmap", str(path), "--layer", "0", "--head", "0"]
+    )
     assert "19 × 19 bins, each the max of up to 2 × 2 cells" in " ".join(plain.stdout.split())
 
 
@@ -116,7 +120,22 @@ def test_a_terminal_without_colour_gets_shades(path: Path, env: dict[str, str]) 
 
 def test_the_mean_of_a_bin_is_of_its_cells(path: Path) -> None:
     seen = Capture.open(path)[0].heatmap((8, 8), "mean", (12, 23), (0, 12), head=0).values
-    text = " ".join(drawn(10, path, "--layer", 0, "--head", 0, "--pool", "mean", "--rows", "12:23", "--columns", ":12"))
+    text = " ".join(
+        drawn(
+            10,
+            path,
+            "--layer",
+            0,
+            "--head",
+            0,
+            "--pool",
+            "mean",
+            "--rows",
+            "12:23",
+            "--columns",
+            ":12",
+        )
+    )
     assert f"the largest mean of a bin is {np.nanmax(seen):.4g};" in " ".join(text.split())
 
 
@@ -132,7 +151,9 @@ def test_all_heads_in_the_terminal(path: Path) -> None:
 def test_the_last_head_has_a_number(path: Path) -> None:
     text = run("heatmap", path, "--layer", -1, "--head", -1).stdout
     assert text.startswith("Tiny · layer 1 · head 2\n")
-    assert json.loads(run("heatmap", path, "--layer", 0, "--head", -3, "--json").stdout)["head"] == 0
+    assert (
+        json.loads(run("heatmap", path, "--layer", 0, "--head", -3, "--json").stdout)["head"] == 0
+    )
 
 
 def test_a_picture_replaces_nothing_unasked(path: Path, tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from limelight import saturation
 from limelight.cli import app
 from limelight.engines import ENGINES
+from limelight.learn import saturation
 
 
 def run(*args):
@@ -99,7 +99,10 @@ def narrow(*args):
     [
         (["captures"], ["llama-paragraph", "12 × 17"]),
         (["saturate", "--draws", "50"], ["gradient", "saturated", "1024", "score"]),
-        (["saturate", "--d-k", "64", "--draws", "50"], ["−11.634237", "0.981818", "effective keys"]),
+        (
+            ["saturate", "--d-k", "64", "--draws", "50"],
+            ["−11.634237", "0.981818", "effective keys"],
+        ),
         (["engines"], ["reference", "definition,"]),
     ],
 )

@@ -35,7 +35,7 @@ def test_worked_example_as_text_has_every_number_in_order():
     numbers = [
         "1  Compare", "2·0 + 1·(−1)", "2  Scale", "√2 = 1.414214", "3.535534", "1.414214",
         "−0.707107", "3  Normalise", "0.881645", "0.105686", "0.012669", "4  Mix", "[8.816454, 0]",
-        "[8.829123, 0.858154]", "key 0 dominates with 88.2 %",
+        "[8.829123, 0.858154]", "key 0 has the largest weight, 88.2 %",
     ]  # fmt: skip
     places, at = [], 0
     for number in numbers:
@@ -95,13 +95,24 @@ def test_numbers_as_typed_and_whole_products_where_there_is_room():
 
 
 @pytest.mark.parametrize(("keys", "words"), [
-    ("1,1;1,1;0,0", "key 0 and key 1 have 44.6 % of the weight each"),
-    ("1,1;1,1;0,2;2,0", "4 keys have 25.0 % of the weight each"),
-    ("1,1;0,0", "key 0 dominates with 80.4 %"),
+    ("1,1;1,1;0,0", "key 0 and key 1 each have the largest weight, 44.6 %"),
+    ("1,1;1,1;0,2;2,0", "4 keys each have the largest weight, 25.0 %"),
+    ("1,1;0,0", "key 0 has the largest weight, 80.4 %"),
 ])  # fmt: skip
 def test_a_tie_has_no_winner(keys, words):
     values = ";".join("1" for _ in keys.split(";"))
     assert words in run("--query", "1,1", "--keys", keys, "--values", values).stdout
+
+
+@pytest.mark.parametrize(("values", "words"), [
+    ("1,1;9,9", "key 0 has the largest weight, 80.4 %, and value 1 contributes most to"),
+    ("9,0;1,1", "key 0 has the largest weight, 80.4 %, and value 0 contributes most to"),
+    ("0,0;0,0", "key 0 has the largest weight, 80.4 %. The row"),
+    ("1e308,1e308;0,0", "key 0 has the largest weight, 80.4 %. The row"),
+])  # fmt: skip
+def test_the_largest_weight_need_not_be_the_largest_contribution(values, words):
+    text = run("--query", "1,1", "--keys", "1,1;0,0", "--values", values).stdout
+    assert words in " ".join(text.split())
 
 
 def test_what_overflows_says_so():
@@ -202,7 +213,7 @@ def test_a_cap_without_scaling():
 
 
 def test_unreadable_files(tmp_path):
-    assert "cannot read" in run("--file", str(tmp_path / "none.json")).stderr
+    assert "cannot be read" in run("--file", str(tmp_path / "none.json")).stderr
     (tmp_path / "x.csv").write_bytes(b"\xff\xfe\x00")
     assert "is not UTF-8 text" in run("--file", str(tmp_path / "x.csv")).stderr
 
@@ -218,8 +229,14 @@ def test_unreadable_files(tmp_path):
         (["--scale", "abc"], "--scale: 'abc' is not a number"),
         (["--softcap", "-1"], "softcap=-1.0"),
         (["--digits", "3"], "--digits is what --by-hand rounds to"),
-        (["--tokens", "a,b"], "2 tokens for 3 keys: give one name for each key, separated by commas"),
-        (["--query", "1;2", "--keys", "1", "--values", "1", "--tokens", "a"], "fewer keys than queries: leave the tokens out"),
+        (
+            ["--tokens", "a,b"],
+            "2 tokens for 3 keys: give one name for each key, separated by commas",
+        ),
+        (
+            ["--query", "1;2", "--keys", "1", "--values", "1", "--tokens", "a"],
+            "fewer keys than queries: leave the tokens out",
+        ),
         (["--by-hand", "--digits", "99"], "digits=99: give a whole number from 0 to 12"),
     ],
 )

@@ -17,7 +17,8 @@ import limelight as ll
 from limelight import reference
 from limelight.call import prepare
 from limelight.engines import find
-from limelight.heatmap import heatmap, received, top, weights
+from limelight.looking.heatmap import heatmap
+from limelight.looking.weights import received, top, weights
 from tests.cases import CASES
 
 SOME = ("grouped", "window-causal", "array", "sinks-masked", "everything")  # each compiles anew

@@ -11,12 +11,16 @@ from limelight.call import Call
 from limelight.reference import Gradients, State, reduce_to
 
 
-def plainly(call: Call, grad: Any, wide: Any) -> tuple[State, Gradients]:
+def plainly(
+    call: Call, grad: Any, wide: Any, by_logsumexp: Any = None, by_entropy: Any = None
+) -> tuple[State, Gradients]:
     with np.errstate(all="ignore"):
-        return _plainly(call, grad, wide)
+        return _plainly(call, grad, wide, by_logsumexp, by_entropy)
 
 
-def _plainly(call: Call, grad: Any, wide: Any) -> tuple[State, Gradients]:
+def _plainly(
+    call: Call, grad: Any, wide: Any, by_logsumexp: Any, by_entropy: Any
+) -> tuple[State, Gradients]:
     def cast(x: Any) -> Any:
         return np.asarray(x).astype(wide)
 
@@ -55,7 +59,15 @@ def _plainly(call: Call, grad: Any, wide: Any) -> tuple[State, Gradients]:
     g = cast(grad)
     by_weight = np.where(allowed, product(g, value.swapaxes(-1, -2)), none)
     mean = cast((w * by_weight).sum(axis=-1, keepdims=True))
-    by_logit = w * (by_weight - mean)
+    sink = extra / safe
+    by_logit, by_sink = w * (by_weight - mean), -sink * mean
+    if by_logsumexp is not None:
+        along = cast(by_logsumexp)[..., None]
+        by_logit, by_sink = by_logit + w * along, by_sink + sink * along
+    if by_entropy is not None:
+        along, spare = cast(by_entropy)[..., None], cast(entropy)
+        by_logit = by_logit - along * np.where(w > 0, w * (np.log(w) + spare), none)
+        by_sink = by_sink - along * np.where(sink > 0, sink * (np.log(sink) + spare), none)
     by_score = by_logit * slope * scale
     groups = (call.batch, call.key_heads, call.group, call.keys, -1)
 
@@ -67,5 +79,5 @@ def _plainly(call: Call, grad: Any, wide: Any) -> tuple[State, Gradients]:
         to_key_heads(product(by_score.swapaxes(-1, -2), query)),
         to_key_heads(product(w.swapaxes(-1, -2), g)),
         None if call.bias is None else cast(reduce_to(by_logit, call.bias.shape)),
-        None if call.sinks is None else -cast((extra / safe * mean)[..., 0].sum(axis=(0, 2))),
+        None if call.sinks is None else cast(by_sink[..., 0].sum(axis=(0, 2))),
     )

@@ -29,6 +29,11 @@ HOPPER: dict[str, tuple[int, bool, dict[str, Any]]] = {
     "256, causal": (256, False, {"causal": True}),
     "256, health": (256, True, {}),
 }
+GRADIENTS: dict[str, tuple[int, dict[str, Any]]] = {
+    "64, causal": (64, {"causal": True}),
+    "128, documents": (128, {"documents": True}),
+    "128, entropy": (128, {"entropy": True}),
+}
 CHIPS = {"4090": (89, 99 << 10), "A100": (80, 163 << 10), "H100": (90, 227 << 10)}
 PORTABLE: dict[str, tuple[str, int, dict[str, Any]]] = {
     "4090, 64, bias and mask": ("4090", 64, {"dense": True, "bias": True}),
@@ -44,6 +49,16 @@ PORTABLE: dict[str, tuple[str, int, dict[str, Any]]] = {
 def test_hopper(kind: str) -> None:
     said = _in_a_process("hopper", kind)
     assert "serialized" not in said, said
+    found = re.search(r"(\d+) bytes spill stores", said)
+    assert found, said
+    assert int(found[1]) <= SPILLED, said
+
+
+@pytest.mark.parametrize("kind", GRADIENTS)
+def test_gradients(kind: str) -> None:
+    said = _in_a_process("gradients", kind)
+    assert "serialized" not in said, said
+    assert "ignored" not in said, said  # a warpgroup's own number of registers
     found = re.search(r"(\d+) bytes spill stores", said)
     assert found, said
     assert int(found[1]) <= SPILLED, said
@@ -107,9 +122,11 @@ def call_of(size: int, what: dict[str, Any]) -> Any:
 
     n = 2048
     q, k, v = (torch.zeros(1, 2, n, size, dtype=torch.bfloat16) for _ in range(3))
-    dense = torch.ones(n, n, dtype=torch.bool).tril() if what.get("dense") else None
+    mask = torch.ones(n, n, dtype=torch.bool).tril() if what.get("dense") else None
+    mask = ll.Causal() if what.get("causal") else mask
+    mask = ll.Documents([i // 500 for i in range(n)]) if what.get("documents") else mask
     return prepare(
-        q, k, v, mask=ll.Causal() if what.get("causal") else dense,
+        q, k, v, mask=mask,
         bias=torch.zeros(n, n) if what.get("bias") else None, softcap=what.get("softcap"),
         sinks=torch.zeros(2) if what.get("sinks") else None,
     )  # fmt: skip
@@ -117,8 +134,6 @@ def call_of(size: int, what: dict[str, Any]) -> Any:
 
 def hopper(kind: str) -> str:
     """What ptxas says of the kernel that a call of this kind would start on an H100 or H200."""
-    from triton import knobs
-
     from limelight.engines import hopper
     from limelight.engines.gpu import hopper_forward
 
@@ -126,7 +141,32 @@ def hopper(kind: str) -> str:
     compiled = compiling(90)
     call = call_of(size, what)
     hopper.tiles(call, health)(call)
-    code = next(code for kernel, code, _ in compiled if kernel is hopper_forward.forward_kernel)
+    return assembled(compiled, hopper_forward.forward_kernel)
+
+
+def gradients(kind: str) -> str:
+    """The same of the kernel of a backward pass."""
+    import torch
+
+    from limelight.engines import hopper
+    from limelight.engines.gpu import hopper_backward
+    from limelight.reference import State
+
+    size, what = GRADIENTS[kind]
+    compiled = compiling(90)
+    call = call_of(size, what)
+    rows = torch.zeros(call.query.shape[:3])
+    state = State(torch.zeros_like(call.query), rows, rows, rows)
+    entropy = rows if what.get("entropy") else None
+    hopper.backward(call, state, torch.zeros_like(call.query), grad_entropy=entropy)
+    return assembled(compiled, hopper_backward.backward_kernel)
+
+
+def assembled(compiled: Any, kernel: Any) -> str:
+    """What ptxas says of a kernel among those compiled."""
+    from triton import knobs
+
+    code = next(code for other, code, _ in compiled if other is kernel)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(code.asm["ptx"])
@@ -152,7 +192,7 @@ def portable(kind: str) -> str:
     portable.tiles(call, True)(call)
     rows = torch.zeros(call.query.shape[:3])
     state = State(torch.zeros_like(call.query), rows, rows, rows)
-    gradients.backward(call, state, torch.zeros_like(call.query))
+    gradients.backward(call, state, torch.zeros_like(call.query), None, None)
     return "\n".join(
         f"{kernel.__name__}, {constants} {code.metadata.shared}"
         for kernel, code, constants in compiled
@@ -160,4 +200,6 @@ def portable(kind: str) -> str:
 
 
 if __name__ == "__main__":
-    print({"hopper": hopper, "portable": portable}[sys.argv[1]](sys.argv[2]))
+    print(
+        {"hopper": hopper, "gradients": gradients, "portable": portable}[sys.argv[1]](sys.argv[2])
+    )

@@ -46,8 +46,13 @@ def _pair(case: Case, dtype: str = "float32") -> tuple[Any, Any]:
     return calls(case, dtype, device="cpu")
 
 
-def _judge_gradients(case: Case, dtype: str = "float32", *parts: str) -> None:
-    """Gradients of a case against the float64 ones: those parts, or all that there are."""
+def _judge_gradients(
+    case: Case, dtype: str = "float32", *parts: str, rows: tuple[str, ...] = ()
+) -> None:
+    """Gradients of a case against the float64 ones: those parts, or all that there are.
+
+    `rows` are the statistics that have gradients too.
+    """
     import torch
 
     from limelight.engines import triton
@@ -55,12 +60,15 @@ def _judge_gradients(case: Case, dtype: str = "float32", *parts: str) -> None:
 
     call, exact = _pair(case, dtype)
     with np.errstate(all="ignore"):
-        state = triton.forward(call, health=False)
+        state = triton.forward(call, health=bool(rows))
         draw = torch.Generator().manual_seed(0)
         grad = torch.randn(state.output.shape, generator=draw).to(DTYPES[dtype])
-        got = triton.backward(call, state, grad)
-    truth = reference.gradients(exact, grad.double().numpy())
-    rough = plain_gradients(call, exact, grad)
+        figures = {n: torch.randn(state.logsumexp.shape, generator=draw) for n in rows}
+        got = triton.backward(call, state, grad, **figures)
+    exactly = {name: figure.double().numpy() for name, figure in figures.items()}
+    truth = reference.gradients(exact, grad.double().numpy(), **exactly)
+    by_rows = (figures.get(name) for name in ("grad_logsumexp", "grad_entropy"))
+    rough = plain_gradients(call, exact, grad, *by_rows)
     for part in parts or ("query", "key", "value", "bias", "sinks"):
         if getattr(truth, part) is not None:
             mine, plain = getattr(got, part), getattr(rough, part)
@@ -80,7 +88,9 @@ def test_forward(case: Case) -> None:
 
 
 @inside
-@pytest.mark.parametrize("mask", [None, ll.Causal(), ll.Window(90, 30), ll.Causal(align="top-left")])
+@pytest.mark.parametrize(
+    "mask", [None, ll.Causal(), ll.Window(90, 30), ll.Causal(align="top-left")]
+)
 def test_blocks_with_and_without_a_mask(mask: Any) -> None:
     """Long enough that some blocks are seen whole; what a masked key holds is never mixed in."""
     from limelight.engines import triton
@@ -116,6 +126,14 @@ def test_half() -> None:
                                   "large-logits", "negative-scale"])  # fmt: skip
 def test_backward(name: str) -> None:
     _judge_gradients(next(case for case in CASES if case.name == name))
+
+
+@inside
+@pytest.mark.parametrize("name", ["causal-more-queries", "everything", "lengths-zero"])
+def test_gradients_of_health(name: str) -> None:
+    case = next(case for case in CASES if case.name == name)
+    _judge_gradients(case, rows=("grad_logsumexp", "grad_entropy"))
+    _judge_gradients(case, rows=("grad_entropy",))
 
 
 @inside
@@ -265,6 +283,7 @@ def test_pictures() -> None:
     import torch
 
     from limelight.engines import triton
+    from limelight.engines.gpu import looking
 
     torch.manual_seed(0)
     q, k = torch.randn(1, 2, 31, 16), torch.randn(1, 1, 37, 16)
@@ -274,11 +293,15 @@ def test_pictures() -> None:
     ).weights
     with np.errstate(all="ignore"):
         state = triton.forward(call, health=False)
-        largest, counts = triton.pool(call, state.logsumexp, [0, 9, 31], [0, 20, 37], "max")
-        sums = triton.received(call, state.logsumexp)
+        largest = looking.pool(call, state.logsumexp, [0, 9, 31], [0, 20, 37], "max")
+        means = looking.pool(call, state.logsumexp, [0, 9, 31], [0, 20, 37], "mean")
+        sums = looking.received(call, state.logsumexp)
     assert np.allclose(largest[..., 1, 0], weights[:, :, 9:, :20].max(axis=(-1, -2)), atol=1e-6)
     assert np.allclose(sums, weights.sum(axis=2), atol=1e-5)
-    assert int(counts.sum()) == 2 * int((weights[0, 0] > 0).sum())
+    part = weights[:, :, 9:, 20:]
+    mean = part.sum(axis=(-1, -2)) / (part > 0).sum(axis=(-1, -2))
+    assert np.allclose(means[..., 1, 1], mean, atol=1e-6)
+    assert means[..., 0, 1].isnan().all()  # no cell of it is allowed
 
 
 @inside

@@ -160,7 +160,9 @@ def entropy_slack(exact: Call, truth: State) -> Any:
     return np.nan_to_num(EPS["float32"] * top * bent.sum(-1))
 
 
-def plain_gradients(call: Call, exact: Call, grad: Any) -> Gradients:
+def plain_gradients(
+    call: Call, exact: Call, grad: Any, by_logsumexp: Any = None, by_entropy: Any = None
+) -> Gradients:
     """autograd through the plain formula, every step in the call's own precision."""
     names = [n for n in ("query", "key", "value", "bias", "sinks") if getattr(call, n) is not None]
     leaves = {n: getattr(call, n).detach().clone().requires_grad_() for n in names}
@@ -175,9 +177,15 @@ def plain_gradients(call: Call, exact: Call, grad: Any) -> Gradients:
     s = torch.where(allowed & (s > float("-inf")), s, -3e4)
     if call.sinks is not None:
         extra = leaves["sinks"][None, :, None, None].expand(*s.shape[:3], 1)
-        weights = torch.softmax(torch.cat([s, extra], -1), -1)[..., :-1]
-    else:
-        weights = torch.softmax(s, -1)
-    weights = torch.where(allowed, weights, 0.0)
-    (weights @ v).backward(grad)
+        s = torch.cat([s, extra], -1)
+    weights = torch.softmax(s, -1)
+    some = torch.ones_like(allowed[..., :1]) if call.sinks is not None else allowed.any(-1, True)
+    rows = [torch.zeros((), device=q.device)]
+    if by_logsumexp is not None:
+        rows.append((torch.logsumexp(s, -1) * by_logsumexp * some[..., 0]).sum())
+    if by_entropy is not None:
+        surprise = weights * torch.log(torch.where(weights > 0, weights, 1.0))
+        rows.append(-(surprise.sum(-1) * by_entropy * some[..., 0]).sum())
+    weights = torch.where(allowed, weights[..., : call.keys], 0.0)
+    ((weights @ v * grad).sum() + sum(rows)).backward()
     return Gradients(**{n: leaves[n].grad for n in names})

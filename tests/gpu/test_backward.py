@@ -13,22 +13,29 @@ from limelight.engines import find
 from tests.cases import Case
 from tests.gpu.judge import ALL, DTYPES, EPS, LARGE, WIDE, assert_close, calls, plain_gradients
 
+SOME = [case for case in LARGE if case.name.removeprefix("large-") in (
+    "plain", "causal-128", "more-queries", "documents", "bias", "softcap-sinks", "sparse"
+)]  # fmt: skip
+
 # autograd's threads start without a CUDA context, and cuBLAS remarks on it
 pytestmark = pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")
 
 
-def check(case: Case, dtype: str, engine: str) -> None:
+def check(case: Case, dtype: str, engine: str, rows: tuple[str, ...] = ()) -> None:
     call, exact = calls(case, dtype)
     module = find(engine).module
     reason = module.cannot(call)
     if reason is not None:
         pytest.skip(reason)
-    state = module.forward(call, health=False)
+    state = module.forward(call, health=bool(rows))
     torch.manual_seed(1)
     grad = torch.randn(state.output.shape).to(DTYPES[dtype])
-    got = module.backward(call, state, grad.cuda())
-    truth = reference.gradients(exact, grad.double().numpy())
-    rough = plain_gradients(call, exact, grad.cuda())
+    figures = {name: torch.randn(state.logsumexp.shape) for name in rows}
+    there = {name: figure.cuda() for name, figure in figures.items()}
+    got = module.backward(call, state, grad.cuda(), **there)
+    exactly = {name: figure.double().numpy() for name, figure in figures.items()}
+    truth = reference.gradients(exact, grad.double().numpy(), **exactly)
+    rough = plain_gradients(call, exact, grad.cuda(), *(there.get(name) for name in ROWS))
     for name in ("query", "key", "value", "bias", "sinks"):
         if getattr(truth, name) is None:
             assert getattr(got, name) is None
@@ -37,6 +44,16 @@ def check(case: Case, dtype: str, engine: str) -> None:
         assert_close(
             getattr(got, name), getattr(truth, name), getattr(rough, name), EPS[dtype], name, 3.0
         )
+
+
+ROWS = ("grad_logsumexp", "grad_entropy")
+
+
+@pytest.mark.parametrize("engine", ["triton", "hopper"])
+@pytest.mark.parametrize("rows", [ROWS[:1], ROWS[1:], ROWS], ids=["logsumexp", "entropy", "both"])
+@pytest.mark.parametrize("case", SOME, ids=str)
+def test_gradients_of_health(case: Case, rows: tuple[str, ...], engine: str) -> None:
+    check(case, "bfloat16", engine, rows)
 
 
 @pytest.mark.parametrize("engine", ["triton"])

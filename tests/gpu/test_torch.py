@@ -80,7 +80,9 @@ def test_a_graph_replays_inspect_on_new_numbers(name: str, dtype: torch.dtype) -
         tensor.copy_(fresh)
     graph.replay()
     want = ll.inspect(*given, mask=mask)
-    assert torch.equal(seen.output, want.output), f"output differs by {(seen.output - want.output).abs().max()}"
+    assert torch.equal(seen.output, want.output), (
+        f"output differs by {(seen.output - want.output).abs().max()}"
+    )
     for figure in FIGURES:
         assert torch.equal(getattr(seen.health, figure), getattr(want.health, figure)), figure
 
@@ -90,7 +92,10 @@ class Model(nn.Module):
 
     def __init__(self, size: int = 256, heads: int = 4) -> None:
         super().__init__()
-        self.first, self.second = SelfAttention(size, heads), SelfAttention(size, heads, key_heads=2)
+        self.first, self.second = (
+            SelfAttention(size, heads),
+            SelfAttention(size, heads, key_heads=2),
+        )
         self.norm = nn.LayerNorm(size)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -143,11 +148,16 @@ def test_autocast_as_torch_does(dtype: torch.dtype) -> None:
             output = run()
         assert output.dtype == dtype, name
         results[name] = output, *torch.autograd.grad(output, given, direction.to(dtype))
-    for what, found, right in zip(("output", "query", "key", "value"), results["limelight"], results["torch"], strict=True):
+    for what, found, right in zip(
+        ("output", "query", "key", "value"), results["limelight"], results["torch"], strict=True
+    ):
         assert found.dtype == right.dtype
         close(found, right, dtype, what)
     with torch.autocast("cuda", dtype=dtype):  # a module: its projections and its attention
-        assert SelfAttention(64, heads=2).to(DEVICE)(torch.randn(1, 5, 64, device=DEVICE)).dtype == dtype
+        assert (
+            SelfAttention(64, heads=2).to(DEVICE)(torch.randn(1, 5, 64, device=DEVICE)).dtype
+            == dtype
+        )
 
 
 @pytest.mark.filterwarnings("ignore")  # inductor has much to say: TF32, its own deprecations
@@ -179,7 +189,9 @@ def test_opcheck() -> None:
 
 def test_transforms() -> None:
     query, key, value = drawn(3, 2, 4, 37, 64, dtype=torch.float32)
-    mapped = torch.func.vmap(lambda q, k, v: ll.attention(q, k, v, mask=ll.Causal()))(query, key, value)
+    mapped = torch.func.vmap(lambda q, k, v: ll.attention(q, k, v, mask=ll.Causal()))(
+        query, key, value
+    )
     close(mapped, ll.attention(query, key, value, mask=ll.Causal()), torch.float32, "vmap")
     grad = torch.func.grad(lambda q: ll.attention(q, key[0], value[0]).square().sum())(query[0])
     leaf = query[0].clone().requires_grad_()
@@ -195,7 +207,10 @@ def test_token_by_token_with_a_cache(dtype: torch.dtype) -> None:
     cache = Cache()
     with torch.no_grad():
         whole = layer(x)
-        parts = [layer(x[:, :131], cache=cache), *(layer(x[:, i : i + 1], cache=cache) for i in range(131, 150))]
+        parts = [
+            layer(x[:, :131], cache=cache),
+            *(layer(x[:, i : i + 1], cache=cache) for i in range(131, 150)),
+        ]
     assert cache.length == 150
     close(torch.cat(parts, 1), whole, dtype, "token by token")
     trace = layer.trace(x[0, :5])  # every step, in float64 on the host
@@ -242,13 +257,21 @@ def test_monitored_figures_are_those_of_inspect() -> None:
             record = monitor.step()
     assert record is not None
     for figure in ("judged", "max_logit", "max_prob", "entropy", "spread", "peaked", "saturated"):
-        assert record["sites"][0][figure] == pytest.approx(getattr(want, figure).tolist(), rel=1e-4), figure
+        assert record["sites"][0][figure] == pytest.approx(
+            getattr(want, figure).tolist(), rel=1e-4
+        ), figure
 
 
 def test_a_dtype_without_an_engine_says_so() -> None:
-    with pytest.raises(EngineError, match=r"no engine can do this call\. .*triton: it takes float32, bfloat16, float16, and the arrays are float64"):
+    with pytest.raises(
+        EngineError,
+        match=r"no engine can do this call\. .*triton: it takes float32, bfloat16, float16, and the arrays are float64",
+    ):
         ll.attention(*drawn(1, 1, 5, 8, dtype=torch.float64))
-    with pytest.raises(EngineError, match=r"'numpy' cannot do this call: it runs on cpu, and the arrays are on cuda\. These can: auto, triton"):
+    with pytest.raises(
+        EngineError,
+        match=r"'numpy' cannot do this call: it runs on cpu, and the arrays are on cuda\. These can: auto, triton",
+    ):
         ll.attention(*drawn(1, 1, 5, 8, dtype=torch.float32), engine="numpy")
 
 
@@ -289,17 +312,25 @@ def test_models_against_eager(name: str, dtype: torch.dtype) -> None:
     def passes(which: Any, implementation: str) -> dict[str, torch.Tensor]:
         which.zero_grad()
         logits = systems.run(which, implementation, given)[real]
-        weight = torch.linspace(-1, 1, logits.numel(), device=DEVICE, dtype=torch.float64).view_as(logits)
+        weight = torch.linspace(-1, 1, logits.numel(), device=DEVICE, dtype=torch.float64).view_as(
+            logits
+        )
         (logits * weight.to(logits.dtype)).sum().backward()
-        return {"logits": logits.detach()} | {n: p.grad.clone() for n, p in which.named_parameters() if p.grad is not None}
+        return {"logits": logits.detach()} | {
+            n: p.grad.clone() for n, p in which.named_parameters() if p.grad is not None
+        }
 
     truth, eager, found = passes(wide, "eager"), passes(model, "eager"), passes(model, "limelight")
     assert found.keys() == truth.keys()
     largest = max(float(g.abs().max()) for n, g in truth.items() if n != "logits")
     for part, right in truth.items():
         scale = float(right.abs().max()) if part == "logits" else largest
-        mine, theirs = (float((x[part].double() - right).abs().max()) / scale for x in (found, eager))
-        assert mine <= 2 * theirs + 8 * torch.finfo(dtype).eps, f"{part}: {mine:.3g}, eager {theirs:.3g}"
+        mine, theirs = (
+            float((x[part].double() - right).abs().max()) / scale for x in (found, eager)
+        )
+        assert mine <= 2 * theirs + 8 * torch.finfo(dtype).eps, (
+            f"{part}: {mine:.3g}, eager {theirs:.3g}"
+        )
 
 
 @pytest.mark.filterwarnings("ignore")  # a static cache is compiled by Transformers
@@ -313,7 +344,9 @@ def test_generated_tokens(cache: str) -> None:
     texts = {}
     for implementation, extra in (("eager", {}), ("limelight", options)):
         model.set_attn_implementation(implementation)
-        texts[implementation] = model.generate(**given, do_sample=False, max_new_tokens=11, eos_token_id=None, pad_token_id=0, **extra)
+        texts[implementation] = model.generate(
+            **given, do_sample=False, max_new_tokens=11, eos_token_id=None, pad_token_id=0, **extra
+        )
     assert texts["limelight"].tolist() == texts["eager"].tolist()
 
 

@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import LlamaConfig
 from transformers import masking_utils as theirs
+from transformers.models.llama import modeling_llama
 
 from limelight.hf.compact import CompactMask
 from limelight.hf.masks import KINDS, mask
 from limelight.masks import Causal, Window
 
 BATCH = 2
+SDPA = LlamaConfig()  # of a family that runs on sdpa
+assert modeling_llama.LlamaModel._supports_sdpa
 IDS = torch.tensor([[0] * 4 + [1] * 5 + [2] * 14, [0] * 9 + [1] * 14])
 BLOCKS = torch.tensor([[-1] * 3 + [0] * 4 + [-1] * 2 + [1] * 3 + [-1] * 11, [-1] * 23])
 
@@ -78,14 +82,25 @@ def test_cells_are_those_of_transformers(function: str, view: str, padding: str)
 @pytest.mark.parametrize("view", ["one pass", "static cache, first"])
 def test_plain_causal_needs_no_mask(view: str) -> None:
     nq, nk, q_offset, k_offset = VIEWS[view]
-    assert mask(BATCH, nq, nk, q_offset, k_offset) is None
+    assert mask(BATCH, nq, nk, q_offset, k_offset, config=SDPA) is None
+    assert mask(BATCH, nq, nk, q_offset, k_offset) is not None  # of a model that nobody knows
 
 
 def test_everything_needs_no_mask() -> None:
     function = theirs.bidirectional_mask_function
     real = torch.ones((BATCH, 7), dtype=torch.bool)
     assert mask(BATCH, 5, 7, mask_function=function, attention_mask=real,
-                allow_is_causal_skip=False, allow_is_bidirectional_skip=True) is None  # fmt: skip
+                allow_is_causal_skip=False, allow_is_bidirectional_skip=True,
+                config=SDPA) is None  # fmt: skip
+
+
+def test_padding_at_an_end_is_a_length() -> None:
+    real = torch.ones((BATCH, 11), dtype=torch.bool)
+    real[0, -3:] = False
+    found = mask(BATCH, 11, 11, attention_mask=real)
+    assert isinstance(found, CompactMask)
+    assert found.rule is not None
+    assert found.rule.expression == "Causal() & Lengths([8, 11])"
 
 
 def test_a_mask_that_is_asked_for_is_there() -> None:
@@ -110,7 +125,7 @@ def test_memory_is_linear() -> None:
     assert found.shape == (1, 1, n, n)
     assert found.rule.expression == "Causal() & ~Prefix([5])"
     window = mask(1, n, n, mask_function=theirs.sliding_window_causal_mask_function(9))
-    assert window.rule.mask == Window(8, 0)
+    assert window.rule == Window(8, 0)
 
 
 def test_a_compact_mask_is_a_tensor_to_everybody_else() -> None:

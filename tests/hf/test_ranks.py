@@ -17,7 +17,9 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "context_parallel.py"
 
 def run(*command: str) -> list[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environment, timeout=280)
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, env=environment, timeout=280
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.splitlines()
 

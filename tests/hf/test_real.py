@@ -14,6 +14,8 @@ import pytest
 import torch
 
 from limelight import hf
+from limelight.capture import Capture
+from limelight.heads import KINDS, NAMES, Kind, find
 from limelight.hf import Loaded
 
 SENTENCE = "The curious cat watched the bird"
@@ -60,6 +62,82 @@ def test_padded_batches_give_the_logits_of_sdpa(
     floor = 8 * EPS * float(truth.abs().max())
     assert errors["limelight"][0] <= 2 * errors["sdpa"][0] + floor
     assert errors["limelight"][1] <= 2 * errors["sdpa"][1] + floor / 8
+
+
+LONG = (
+    "The cat sat on the mat. The dog sat on the mat (it was warm). The cat and the dog slept, "
+    "and the bird (a small one) sang."
+)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", ["smollm2", "minilm"])
+def test_a_padded_text_is_judged_as_it_is_alone(
+    name: str, side: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Kinds, scores, health and what keys receive, in memory and from the file."""
+    loaded: Loaded = request.getfixturevalue(name)
+    loaded.tokenizer.padding_side = side
+    texts = [SENTENCE, LONG]
+    given = loaded.tokenizer(texts, return_tensors="pt", padding=True)
+    if name == "minilm":  # counts its positions from the start of the row, padding or not
+        given["position_ids"] = (given["attention_mask"].cumsum(1) - 1).clamp_min(0)
+    with torch.no_grad(), hf.capture(loaded, layers=[0, 3, -1]) as made:
+        loaded.model(**given)
+    made.save(tmp_path / "padded.safetensors")
+    exact = [loaded.capture(text, layers=[0, 3, -1]) for text in texts]
+    real = given["attention_mask"].bool().numpy()
+    assert not real.all()
+    for captured in (made, Capture.open(tmp_path / "padded.safetensors")):
+        for entry, alone in enumerate(exact):
+            found, truth = find(captured, batch=entry), find(alone)
+            for kind in NAMES:
+                np.testing.assert_array_equal(found.rows[kind], truth.rows[kind])
+                np.testing.assert_allclose(found.scores[kind], truth.scores[kind], atol=5e-4)
+                np.testing.assert_allclose(found.chance[kind], truth.chance[kind], rtol=1e-12)
+                near = np.abs(truth.scores[kind] - find_kind(kind).threshold) < 5e-4
+                same = found.is_kind(kind) == truth.is_kind(kind)
+                assert (same | near).all()
+            assert any(truth.is_kind(kind).any() for kind in NAMES)
+            for site, own in zip(captured, alone, strict=True):
+                assert site.real_keys is not None
+                np.testing.assert_array_equal(site.real_keys, real)
+                seen, judged = site.entry(entry).health().summary(), own.health().summary()
+                np.testing.assert_array_equal(seen.rows, judged.rows)
+                np.testing.assert_array_equal(seen.judged, judged.judged)
+                for figure in ("entropy", "max_prob", "spread", "effective_keys"):
+                    got, want = getattr(seen, figure), getattr(judged, figure)
+                    np.testing.assert_allclose(got, want, rtol=2e-3)
+                received = site.received(head=1, batch=entry)
+                np.testing.assert_allclose(received[real[entry]], own.received(head=1), atol=5e-3)
+                assert not received[~real[entry]].any()
+        tables = captured.health()
+        for row in range(len(captured)):  # the batch: all its real rows together
+            parts = [alone.sites[row].health().summary() for alone in exact]
+            total = sum(part.judged for part in parts)
+            mean = sum(part.entropy * part.judged for part in parts) / total
+            np.testing.assert_allclose(tables["entropy"][row], mean, rtol=2e-3)
+            np.testing.assert_array_equal(tables["rows"][row], real.sum())
+
+
+def find_kind(name: str) -> Kind:
+    return next(kind for kind in KINDS if kind.name == name)
+
+
+def test_a_padded_batch_that_was_generated(smollm2: Loaded) -> None:
+    """With a growing cache the mask grows; with a static one only its four axes are known."""
+    smollm2.tokenizer.padding_side = "left"
+    given = smollm2.tokenizer([SENTENCE, LONG], return_tensors="pt", padding=True)
+    real = given["attention_mask"].bool().numpy()
+    for cache in (None, "static"):
+        with torch.no_grad(), hf.capture(smollm2, layers=[3]) as found:
+            smollm2.model.generate(**given, max_new_tokens=3, min_new_tokens=3, do_sample=False,
+                                   cache_implementation=cache)  # fmt: skip
+        flags = found[3].real_keys
+        assert flags is not None
+        np.testing.assert_array_equal(flags[:, : real.shape[1]], real)
+        assert flags[:, real.shape[1] :].all()
+        assert find(found, batch=0).rows["sink"][0, 0] == real[0].sum() + 1  # two new keys as rows
 
 
 def words(loaded: Loaded, implementation: str, given: Any, steps: int) -> torch.Tensor:

@@ -85,11 +85,18 @@ def test_bfloat16_is_as_good_as_eager(name: str) -> None:
     assert errors["limelight"] <= 2 * errors["eager"] + 8 * torch.finfo(torch.bfloat16).eps
 
 
-def test_dropout_is_an_error_that_names_the_setting() -> None:
+def test_a_model_s_own_dropout() -> None:
     model = systems.build("llama")
-    model.config.attention_dropout = 0.1
     for layer in model.model.layers:
-        layer.self_attn.attention_dropout = 0.1
+        layer.self_attn.attention_dropout = 0.3
     model.set_attn_implementation("limelight")
-    with pytest.raises(ValueError, match=r"attention dropout 0\.1: limelight has none"):
-        model.train()(**systems.inputs("llama"))
+    given = systems.inputs("llama")
+    plain = model.eval()(**given).logits
+    torch.manual_seed(5)
+    first, second = (model.train()(**given).logits for _ in range(2))
+    torch.manual_seed(5)
+    again = model(**given).logits
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, plain)
+    first.sum().backward()

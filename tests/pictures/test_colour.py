@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from limelight.errors import ArgumentError
-from limelight.pictures.colour import (
+from limelight.views.palette import (
     THEME,
     THEMES,
     Scale,
@@ -98,7 +98,9 @@ def test_scales() -> None:
     logarithmic = Scale.of([3e-5, 0.02, 1.0], "log")
     assert logarithmic.low == pytest.approx(1e-5)
     assert logarithmic.ticks() == pytest.approx([1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0])
-    np.testing.assert_allclose(logarithmic.share([0.0, 1e-5, 1e-3, 1.0]), [0, 0, 0.4, 1], atol=1e-12)
+    np.testing.assert_allclose(
+        logarithmic.share([0.0, 1e-5, 1e-3, 1.0]), [0, 0, 0.4, 1], atol=1e-12
+    )
     assert Scale.of([1e-30, 1.0], "log").low == pytest.approx(1e-6)  # six decades at most
 
     signed = Scale.of([-2.0, 1.0])

@@ -16,13 +16,14 @@ import limelight as ll
 from limelight import pictures
 from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError, FileError, LimelightError, ShapeError
-from limelight.heatmap import heatmap, weights
-from limelight.pictures import Picture, lettering
-from limelight.pictures.colour import THEME, THEMES, ink_on, ramp, rgb
+from limelight.looking.heatmap import heatmap
+from limelight.looking.weights import weights
+from limelight.pictures import Picture, fonts, lettering
 from limelight.pictures.frame import number, positions
-from limelight.pictures.png import encode
 from limelight.pictures.scene import Box, Label, Pixels, Stroke
 from limelight.pictures.tokens import isolated, visible
+from limelight.views.palette import THEME, THEMES, ink_on, ramp, rgb
+from limelight.writing.png import encode
 
 NASTY = ['"><img src=x onerror=alert(1)>', "</svg><script>alert(1)</script>", "a\x00b\x1b[31m", "שלום",
          "\u202egnp.exe", "مرحبا", "👩‍👩‍👧", "\ud800", "&amp;", "", " ", "\n", "\ufffe", "]]>"]  # fmt: skip
@@ -37,8 +38,9 @@ def decoded(data: bytes) -> Any:
 def some(n: int = 14, mask: Any = None) -> Any:
     rng = np.random.default_rng(0)
     query, key = 2 * rng.normal(size=(n, 8)), rng.normal(size=(n, 8))
-    return heatmap(query, key, shape=(n, n), mask=ll.Causal() if mask is None else mask,
-                   engine="numpy")
+    return heatmap(
+        query, key, shape=(n, n), mask=ll.Causal() if mask is None else mask, engine="numpy"
+    )
 
 
 def capture() -> Capture:
@@ -90,6 +92,7 @@ def test_svg_is_well_formed_alone_and_inside_its_frame(kind: str, theme: str) ->
             assert left + wide <= drawn.width + 2, mark
 
 
+@pytest.mark.filterwarnings("ignore:.*drawn as boxes")
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("kind", every("light"))
 def test_png_shows_the_theme(kind: str, theme: str) -> None:
@@ -108,7 +111,7 @@ def test_png_files_are_right() -> None:
 
 def test_each_cell_has_its_colour_in_its_place() -> None:
     values = np.array([[0.0, 1.0, np.nan], [0.5, 0.25, 0.75]])
-    drawn = pictures.heatmap(values)
+    drawn = pictures.heatmap(np.ma.masked_invalid(values))
     boxes = [mark for mark in drawn.marks if isinstance(mark, Box) and "query" in mark.tip]
     assert len(boxes) == 6
     shown = decoded(drawn.png(2.0))
@@ -117,7 +120,7 @@ def test_each_cell_has_its_colour_in_its_place() -> None:
         corner = shown[int(2 * mark.y) + 3, int(2 * mark.x) + 3]  # clear of the number within
         exact = rgb(THEME["light"].hidden) if np.isnan(value) else table[round(value * 255)]
         assert tuple(corner) == tuple(exact)
-    assert boxes[2].tip == "query 0 → key 2: not allowed"
+    assert boxes[2].tip == "query 0 → key 2: hidden"
     assert boxes[3].tip == "query 1 → key 0: weight 0.500000"
 
 
@@ -127,13 +130,13 @@ def test_what_is_not_a_number_is_not_what_the_mask_hides() -> None:
     seen = ll.heatmap(query, key, (3, 3), mask=ll.Causal())
     drawn = pictures.heatmap(seen.head(1))
     boxes = [mark for mark in drawn.marks if isinstance(mark, Box) and "query" in mark.tip]
-    assert boxes[2].tip == "query 0 → key 2: not allowed"
+    assert boxes[2].tip == "query 0 → key 2: hidden"
     assert boxes[8].tip == "query 2 → key 2: not a number"
     assert (boxes[2].fill, boxes[8].fill) == (THEME["light"].hidden, THEME["light"].alarm)
     for whole in (drawn, pictures.heatmap(seen)):
-        assert {"not allowed", "not a number"} <= {m.text for m in whole.marks if isinstance(m, Label)}
+        assert {"hidden", "not a number"} <= {m.text for m in whole.marks if isinstance(m, Label)}
     clean = pictures.heatmap(seen.head(0)).svg()
-    assert "not allowed" in clean
+    assert "hidden" in clean
     assert "not a number" not in clean
 
 
@@ -188,7 +191,9 @@ def test_patches_are_lit_where_the_weight_is() -> None:
     assert bright.max() > 180 > 90 > dark.max()
     assert int(bright[0]) - int(bright[2]) > 60  # warm
     assert np.ptp(dark) == 0  # grey
-    assert any(isinstance(m, Label) and m.text.startswith("25 % of the weight") for m in drawn.marks)
+    assert any(
+        isinstance(m, Label) and m.text.startswith("25 % of the weight") for m in drawn.marks
+    )
     ring = pictures.patches(image, light, grid=(2, 3), query=5)
     assert len(ring.marks) == len(drawn.marks) + 16
     same = pictures.patches(image, light[1:].reshape(2, 3), query=4)
@@ -248,6 +253,44 @@ def test_letters() -> None:
     assert lettering.coverage(" ", 20.0, 0.0) is None
 
 
+def test_other_scripts_are_drawn_in_a_font_of_the_machine() -> None:
+    pytest.importorskip("PIL")
+    if fonts.font_of("Привет") is None or fonts.font_of("مرحبا") is None:
+        pytest.skip("no font with Cyrillic and Arabic here")
+    for text in ("Привет", "мир", "שלום", "مرحبا"):
+        assert lettering.boxed(text) == ""
+        parts, wide = lettering.placed(f"a {text} b", 20.0)
+        assert [part for part, _ in parts] == ["a", " ", text, " ", "b"]
+        assert 0.5 < wide / lettering.width(f"a {text} b", 20.0) < 1.5
+        drawn, turned = (lettering.coverage(text, 20.0, angle) for angle in (0.0, -90.0))
+        assert drawn is not None
+        assert turned is not None
+        assert drawn[0].shape[1] > drawn[0].shape[0]
+        assert turned[0].shape[0] > turned[0].shape[1]
+        assert turned[0].sum() == pytest.approx(drawn[0].sum(), rel=0.05)
+    # Joined letters are not those of the alphabet one after the other.
+    joined, apart = (lettering.coverage(x, 40.0, 0.0) for x in ("مرحبا", "م"))
+    assert joined is not None
+    assert apart is not None
+    assert joined[0].shape[1] < 5 * apart[0].shape[1]
+    assert lettering.placed("שלום עולם", 20.0)[0][0][0] == "שלום עולם"  # words keep their order
+
+
+def test_what_no_font_has_is_a_box_and_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = pictures.heatmap(np.eye(2), tokens=["a\u0301", "\U000e0fff가"])
+    monkeypatch.setattr(fonts, "font_of", lambda text: None)
+    lettering._parts.cache_clear()
+    lettering.coverage.cache_clear()
+    with pytest.warns(UserWarning, match=r"가 are drawn as boxes: .*An .svg shows them"):
+        drawn.png()
+    monkeypatch.setattr(fonts, "missing", lambda: "Pillow is not installed")
+    with pytest.warns(UserWarning, match="boxes: Pillow is not installed"):
+        drawn.png()
+    assert lettering.boxed("né 가나") == "가나"
+    lettering._parts.cache_clear()
+    lettering.coverage.cache_clear()
+
+
 def test_numbers_and_positions() -> None:
     assert [number(x) for x in (0.0, 1.0, 0.0012, 1e-5, -2.5, 1e9, 4096)] == [
         "0", "1", "0.0012", "1e−5", "−2.5", "1e9", "4,096"]  # fmt: skip
@@ -265,7 +308,9 @@ def test_saved_by_the_name(tmp_path: Path) -> None:
     assert drawn.beside(drawn).width == 2 * drawn.width + 16
     assert drawn._repr_svg_() == drawn.svg()
     assert "marks: attention of 3 queries to 3 keys as lines" in repr(drawn)
-    with pytest.raises(ArgumentError, match=r"a.gif ends in .gif: a picture is written as .svg or .png"):
+    with pytest.raises(
+        ArgumentError, match=r"a.gif ends in .gif: a picture is written as .svg or .png"
+    ):
         drawn.save(tmp_path / "a.gif")
     with pytest.raises(FileError, match=r"cannot be written: No such file or directory"):
         drawn.save(tmp_path / "none" / "a.svg")

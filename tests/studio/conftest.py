@@ -112,7 +112,7 @@ def start(folder: Path, log: Path, *options: str) -> Running:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "limelight.cli", "studio", "--no-browser", "--port", "0",
+            [sys.executable, "-m", "limelight", "studio", "--no-browser", "--port", "0",
              "--json", "--folder", str(folder), *options],
             stdout=subprocess.PIPE, stderr=errors, text=True, env=environment,
         )  # fmt: skip

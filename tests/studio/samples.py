@@ -74,7 +74,7 @@ def batch_capture(count: int = 13) -> Capture:
     return Capture(tuple(sites), tokens=words, source={"model": "batch sample"})
 
 
-def long_capture(count: int = 4099, heads: int = 1, size: int = 64, sharp: float = 1.0) -> Capture:
+def long_capture(count: int = 4099, heads: int = 1, size: int = 64) -> Capture:
     """Longer than a screen: bands, a sink and a faint diagonal, without values."""
     rng = np.random.default_rng(3)
     place = np.arange(count)[:, None] / 90.0
@@ -82,7 +82,6 @@ def long_capture(count: int = 4099, heads: int = 1, size: int = 64, sharp: float
                           + [np.sin(place * k) for k in range(1, size // 2 + 1)], axis=1)  # fmt: skip
     noise = rng.standard_normal((2, heads, count, size)) * 0.5
     query, key = (wave + noise[i] for i in (0, 1))
-    query *= sharp
     key[:, 0] *= 3
     site = Site(
         "long", 0, query[None].astype(np.float32), key[None].astype(np.float32), mask=Causal()

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
-from limelight import exercises
 from limelight.capture import Capture
 from limelight.heads import find
-from limelight.pyramid import Pyramid
+from limelight.learn import exercises
+from limelight.looking.pyramid import Pyramid
+from limelight.views.facts import health_of
+from limelight.views.order import findings
+from limelight.views.tiles import HIDDEN, coded, of_pyramid
 from tests.studio import samples
 from tests.studio.conftest import Running
 
@@ -28,8 +33,8 @@ def sample() -> Capture:
 def floats(studio: Running, path: str) -> Any:
     reply = studio.ask(path)
     assert reply.status == 200, reply.body
-    height, width = (int(n) for n in reply.headers["x-shape"].split(","))
-    return np.frombuffer(reply.body, "<f4").reshape(height, width)
+    shape = [int(n) for n in re.findall(r"(?:height|width)=(\d+)", path)]
+    return np.frombuffer(reply.body, "<f4").reshape(shape)
 
 
 def test_the_captures_are_listed_and_others_left_out(studio: Running) -> None:
@@ -83,12 +88,11 @@ def test_the_health_is_that_of_one_entry(studio: Running, batch: int) -> None:
     assert (table["verdicts"][0][0] == "saturated") == (batch == 1)
 
 
-def test_the_kinds_are_the_librarys(studio: Running, sample: Capture) -> None:
-    named = studio.get("/api/captures/sample/kinds")
-    found = find(sample)
-    assert {place: len(names) for place, names in named.items()} == {
-        f"{s}.{h}": len(found.kinds(s, h)) for s in range(3) for h in range(4) if found.kinds(s, h)
-    }
+def test_the_findings_are_the_librarys(studio: Running, sample: Capture) -> None:
+    found = studio.get("/api/captures/sample/findings")
+    expected = findings(sample, [health_of(site, 0) for site in sample.sites], find(sample))
+    assert found == msgspec.to_builtins(expected)
+    assert len(found) == 12
 
 
 def test_cells_are_the_librarys(studio: Running, sample: Capture) -> None:
@@ -123,10 +127,13 @@ def test_tiles_are_the_pyramids(studio: Running, pool: str) -> None:
         (pyramid.levels - 1, 0, 0),
     ):
         down, across = pyramid.cells(level, row, column)
-        expected = pyramid.tile(level, row, column)
+        made = of_pyramid(pyramid, (level, row, column))
+        expected = made.values
         query = (f"rows={down.start}:{down.stop}&columns={across.start}:{across.stop}"
                  f"&height={expected.shape[0]}&width={expected.shape[1]}&pool={pool}")  # fmt: skip
         np.testing.assert_array_equal(floats(studio, f"{here}?{query}"), expected)
+        cells = f"{made.rows[0]}:{made.rows[1]},{made.columns[0]}:{made.columns[1]}"
+        assert studio.ask(f"{here}?{query}").headers["x-cells"] == cells
 
 
 def test_any_other_rectangle_is_a_heatmap(studio: Running) -> None:
@@ -134,14 +141,14 @@ def test_any_other_rectangle_is_a_heatmap(studio: Running) -> None:
     here = (
         "/api/captures/long/sites/0/heads/0/tile?rows=1000:1307&columns=11:902&height=37&width=53"
     )
-    expected = site.heatmap((37, 53), "max", (1000, 1307), (11, 902)).values
+    expected = coded(site.heatmap((37, 53), "max", (1000, 1307), (11, 902), head=0))
     np.testing.assert_allclose(floats(studio, here), expected, rtol=1e-5)
 
 
 def test_a_row_and_a_column(studio: Running, sample: Capture) -> None:
     weights = sample[1].weights(head=1)
     row = studio.get(f"{HEAD}/strip?side=row&index=6")
-    assert row["values"][7:] == [None] * 16
+    assert row["values"][7:] == [HIDDEN] * 16
     np.testing.assert_allclose(np.array(row["values"][:7]), weights[6, :7], rtol=1e-5)
     assert row["top"][0]["index"] == int(weights[6].argmax())
     assert row["total"] == pytest.approx(1.0, abs=1e-5)
@@ -260,7 +267,7 @@ def test_a_capture_with_nan_and_infinity_is_served(start_studio: Any, tmp_path: 
     capture.save(folder / "sick.safetensors")
     running = start_studio(folder=folder)
     for path in ("/api/captures", "/api/captures/sick", "/api/captures/sick/health",
-                 "/api/captures/sick/kinds"):  # fmt: skip
+                 "/api/captures/sick/findings"):  # fmt: skip
         running.get(path)
     for site in range(3):
         for head in range(2):

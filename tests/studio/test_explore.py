@@ -15,6 +15,9 @@ from PIL import Image
 
 import limelight as ll
 from limelight.capture import Capture, Site
+from limelight.views.facts import health_of
+from limelight.views.kinds import kinds
+from limelight.views.order import findings
 from tests.studio import samples
 from tests.studio.conftest import Running, stop
 from tests.studio.looking import close, figures, percent
@@ -68,7 +71,9 @@ def test_files_that_cannot_be_opened_are_named(open_tab: Open) -> None:
     assert card.get_by_role("link").count() == 0
 
 
-@pytest.mark.parametrize("query", ["head=99.1", "head=0.4", "head=x.1", "with=1.99", "cell=99.1", "batch=7"])
+@pytest.mark.parametrize(
+    "query", ["head=99.1", "head=0.4", "head=x.1", "with=1.99", "cell=99.1", "batch=7"]
+)
 def test_what_the_capture_does_not_have_leaves_the_address(open_tab: Open, query: str) -> None:
     page = open_tab(f"#/explore/sample?{query}")
     page.get_by_role("heading", name="Layer 0, head 0").wait_for()
@@ -98,11 +103,11 @@ def test_an_entry_of_a_batch_shows_its_own_health(open_tab: Open) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     head = page.locator(".pane.main")
-    head.locator(".chip.healthy").wait_for()
+    head.locator(".chip", has_text="healthy").wait_for()
     page.get_by_label("Entry").select_option("1")
-    head.locator(".chip.saturated").wait_for()
+    head.locator(".chip", has_text="saturated").wait_for()
     page.wait_for_load_state("networkidle")
-    assert any(url.endswith("/api/captures/batch/kinds?batch=1") for url in asked)
+    assert any(url.endswith("/api/captures/batch/findings?batch=1") for url in asked)
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -116,19 +121,20 @@ def test_the_ring_of_a_chosen_head_leaves_its_number_free(open_tab: Open, width:
     assert number["y"] + number["height"] <= chosen.bounding_box()["y"] - ring
 
 
-def test_worst_first(open_tab: Open, sample: Capture) -> None:
+def test_what_stands_out_comes_in_the_librarys_order(open_tab: Open, sample: Capture) -> None:
     page = open_tab("#/explore/sample")
-    page.get_by_role("button", name="Worst first").click()
+    page.get_by_role("button", name="What stands out").click()
     page.get_by_label("Figure").select_option("entropy")
     listed = page.get_by_role("region", name="Heads").get_by_role("listitem")
-    entropy = sample.health()["entropy"]
-    order = np.argsort(entropy, axis=None)[:3]
-    page.wait_for_function("() => !document.body.textContent.includes('Measuring')")
-    for place, n in enumerate(order):
-        assert f"layer {n // 4}, head {n % 4}" in listed.nth(place).inner_text()
+    listed.first.wait_for()
+    order = findings(sample, [health_of(site, 0) for site in sample.sites], kinds(sample))
+    for place, one in enumerate(order):
+        text = listed.nth(place).inner_text()
+        assert f"layer {one.site}, head {one.head}" in text
+        assert one.why in text
     listed.nth(0).get_by_role("button").click()
     page.get_by_role("heading", name="Layer 1, head 1").wait_for()
-    assert "order=worst" in page.url
+    assert "order=found" in page.url
 
 
 @pytest.mark.parametrize(("row", "column"), [(6, 2), (22, 0), (13, 13)])
@@ -433,10 +439,10 @@ def test_a_saved_picture_has_the_models_numbers_and_the_screens_brightness(
 ) -> None:
     page = open_tab("#/explore/batch?head=1.2&gain=4", accept_downloads=True)
     map_of(page, "layer 17, head 2").wait_for()
-    with page.expect_download() as saved:
+    with page.expect_request("**/picture?*") as asked, page.expect_download() as saved:
         page.get_by_role("button", name="Save SVG").click()
     assert saved.value.suggested_filename == "limelight-batch-17-2.svg"
-    assert saved.value.url.endswith("&high=0.25")
+    assert asked.value.url.endswith("&high=0.25")
     path = tmp_path / "picture.svg"
     saved.value.save_as(path)
     assert ">0.25<" in path.read_text()  # the lit end of the legend
@@ -446,7 +452,7 @@ def test_a_saved_picture_has_the_models_numbers_and_the_screens_brightness(
 def test_a_report_is_saved(open_tab: Open, tmp_path: Path) -> None:
     page = open_tab("#/explore/sample", accept_downloads=True)
     with page.expect_download() as saved:
-        page.get_by_role("link", name="Save report").click()
+        page.get_by_role("button", name="Save report").click()
     path = tmp_path / "report.html"
     saved.value.save_as(path)
     assert "limelight-data" in path.read_text()
@@ -483,7 +489,7 @@ def test_nothing_is_wider_than_the_page(open_tab: Open, width: int, where: str) 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize(
     "where",
-    ["#/explore", "#/explore/sample?head=1.1&cell=6.2", "#/explore/sample?order=worst&with=0.1", "#/explore/sample?look=lines",
+    ["#/explore", "#/explore/sample?head=1.1&cell=6.2", "#/explore/sample?order=found&with=0.1", "#/explore/sample?look=lines",
      "#/explore/deeper%3Avision?look=image", "#/watch", "#/watch/run"],
 )  # fmt: skip
 def test_axe_finds_nothing_serious(open_tab: Open, where: str, dark: bool) -> None:

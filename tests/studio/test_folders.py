@@ -7,17 +7,23 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from limelight.errors import ArgumentError, FileError
-from limelight.studio.answers import NotFound
+from limelight.studio import folders
+from limelight.studio.answers import NotFound, to_json
+from limelight.studio.api.captures import summary
+from limelight.studio.api.models import places
 from limelight.studio.folders import Folders, check
 from limelight.studio.limits import Limits
 from limelight.studio.measure import measure
-from limelight.studio.shelf import Damaged, Shelf
+from limelight.studio.shelf import Book, Damaged, Shelf
+from limelight.studio.studio import Studio
 from limelight.studio.work import Cancel, Gone
+from tests.fuzz import corpus
 from tests.studio import samples
 from tests.studio.conftest import Running, start, stop
 
@@ -278,3 +284,105 @@ def test_who_still_waits_gets_what_another_gave_up(tmp_path: Path) -> None:
     with pytest.raises(Gone):
         book.head(0, 0, 0, Impatient(0))
     assert "statistics" in vars(book.head(0, 0, 0, Cancel()))
+
+
+def test_every_file_found_by_attack_is_one_entry_and_no_list_fails(tmp_path: Path) -> None:
+    for number, make in enumerate(corpus.CAPTURES.values()):
+        (tmp_path / f"bad-{number}.safetensors").write_bytes(make())
+    samples.text_capture(5).save(tmp_path / "good.safetensors")
+    shelf = Shelf(Folders.of((tmp_path,)), Limits())
+    found = shelf.facts(summary)
+    damaged = {one.id: one.why for one in found if isinstance(one, Damaged)}
+    assert set(damaged) == {f"bad-{number}.safetensors" for number in range(len(corpus.CAPTURES))}
+    assert all(why and "\n" not in why and str(tmp_path) not in why for why in damaged.values())
+    assert "good" in {one.id for one in found if not isinstance(one, Damaged)}
+
+
+def test_whatever_is_raised_by_one_file_costs_no_other(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        samples.text_capture(5).save(tmp_path / f"{name}.safetensors")
+
+    def read(book: Book) -> str:
+        if book.id == "b":
+            raise RecursionError
+        return book.id
+
+    found = Shelf(Folders.of((tmp_path,)), Limits()).facts(read)
+    assert Damaged("b.safetensors", "it cannot be shown (RecursionError)") in found
+    assert {"a", "c"} <= {one for one in found if isinstance(one, str)}
+
+
+def test_a_listing_reads_no_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples.long_capture(1031, size=32).save(tmp_path / "long.safetensors")
+    read: list[int] = []
+    true = np.fromfile
+
+    def counted(file: Any, dtype: Any, count: int) -> Any:
+        read.append(count)
+        return true(file, dtype, count)
+
+    monkeypatch.setattr(np, "fromfile", counted)
+    shelf = Shelf(Folders.of((tmp_path,)), Limits())
+    assert "long" in shelf.facts(lambda book: book.id)
+    assert sum(read) < 200_000  # masks and pictures of what is shipped, no queries and keys
+    assert shelf.book("long").capture.sites[0].query.base is not None
+
+
+def test_names_that_are_no_text_have_a_place_in_every_list(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.safetensors"
+    samples.text_capture(5).save(whole)
+    for name in (b"\xff\xfe.safetensors", b"\xed\xa0\x80.safetensors", b"a\nb\x1b.safetensors"):
+        (tmp_path / os.fsdecode(name)).write_bytes(whole.read_bytes())
+    shelf = Shelf(Folders.of((tmp_path,)), Limits())
+    found = [one.id for one in shelf.facts(summary) if not isinstance(one, Damaged)]
+    to_json(found)
+    assert {"\\xff\\xfe", "a\nb\x1b"} <= set(found)
+    assert shelf.book("\\xff\\xfe").capture.sites
+
+
+def test_a_file_swapped_between_its_check_and_its_opening_is_not_read(
+    tmp_path: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that was opened must be the one that stands inside the folder."""
+    root = tmp_path / "root"
+    root.mkdir()
+    path = root / "x.safetensors"
+    samples.text_capture(5).save(path)
+    listed = Folders.of((root,)).get("x.safetensors", ".safetensors")
+    true = folders.open_plain
+
+    def swapped(name: Path) -> Any:
+        path.unlink()
+        path.symlink_to(outside / "secret.safetensors")
+        file = true(name)
+        path.unlink()
+        samples.text_capture(5).save(path)
+        return file
+
+    monkeypatch.setattr(folders, "open_plain", swapped)
+    with pytest.raises(NotFound, match="was replaced while it was opened"):
+        folders.opened(listed, 10**9)
+
+
+def test_a_model_that_is_none_costs_no_other(tmp_path: Path) -> None:
+    for name, config in (("large", b" " * (5 << 20) + b"{}"), ("deep", b'{"a":' + b"[" * 100_000),
+                         ("odd", b"\xff"), ("good", b'{"patch_size": 4}')):  # fmt: skip
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_bytes(config)
+        (tmp_path / name / "model.safetensors").write_bytes(b"")
+    os.mkfifo(tmp_path / "x.gguf")
+    found = places(Studio(Folders.of((tmp_path,))))
+    assert found["good"][2] == "image"
+    assert "large" not in found
+    assert {"deep", "odd"} <= set(found)  # there, and refused with a reason when they are opened
+
+
+def test_what_is_kept_open_has_a_bound_in_bytes(tmp_path: Path) -> None:
+    for n in range(3):
+        samples.text_capture(23, seed=n).save(tmp_path / f"{n}.safetensors")
+    size = (tmp_path / "0.safetensors").stat().st_size
+    shelf = Shelf(Folders.of((tmp_path,)), Limits(open_bytes=2 * size))
+    first = shelf.book("0")
+    assert shelf.book("0") is first
+    shelf.book("1"), shelf.book("2")
+    assert shelf.book("0") is not first

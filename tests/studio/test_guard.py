@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import ssl  # noqa: F401  (keeps http.client's import cost out of the timings below)
 import subprocess
@@ -39,16 +40,24 @@ def web_socket(studio: Running, **headers: str | None) -> int:
         "Host": studio.netloc, "Origin": studio.origin, "Upgrade": "websocket",
         "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Cookie": cookie(studio),
-        **headers,
+        "Sec-WebSocket-Protocol": f"limelight, {tab(studio)}", **headers,
     }  # fmt: skip
     lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items() if value is not None)
-    request = f"GET /api/runs/none/live HTTP/1.1\r\n{lines}\r\n"
+    request = f"GET /api/runs/run/live HTTP/1.1\r\n{lines}\r\n"
     return status(raw(studio.port, request.encode()))
 
 
 def cookie(studio: Running) -> str:
     reply = studio.ask(f"/?token={studio.token}", let_in=False)
     return reply.headers["set-cookie"].partition(";")[0]
+
+
+def tab(studio: Running) -> str:
+    """The secret that the page gets for the token."""
+    page = studio.ask(f"/?token={studio.token}", let_in=False).body.decode()
+    found = re.search(r'<meta name="limelight-tab" content="([\w-]{43})"', page)
+    assert found, page[:500]
+    return found[1]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -134,8 +143,8 @@ def test_another_site_may_link_to_the_front_page_but_not_frame_it(studio: Runnin
 @pytest.mark.parametrize(
     "changed",
     [{"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": None},
-     {"Origin": "null"}, {"Cookie": None}, {"Cookie": "limelight=guess"},
-     {"Sec-Fetch-Site": "same-site"}],
+     {"Origin": "null"}, {"Sec-WebSocket-Protocol": None},
+     {"Sec-WebSocket-Protocol": "limelight, guess"}, {"Sec-Fetch-Site": "same-site"}],
 )  # fmt: skip
 def test_a_hostile_web_socket_is_refused(studio: Running, changed: dict[str, str | None]) -> None:
     assert web_socket(studio, **changed) in (400, 403)
@@ -173,13 +182,79 @@ def test_a_wrong_token_in_the_address_is_refused(studio: Running) -> None:
         assert "set-cookie" not in reply.headers
 
 
-def test_the_token_is_exchanged_for_a_cookie_and_leaves_the_address(studio: Running) -> None:
+def test_the_token_is_exchanged_for_a_cookie_and_the_tabs_secret(studio: Running) -> None:
     reply = studio.ask(f"/?a=1&token={studio.token}", let_in=False)
-    assert (reply.status, reply.headers["location"]) == (303, "/?a=1")
+    assert reply.status == 200
+    assert reply.headers["cache-control"] == "no-store"
     value, *rules = (part.strip() for part in reply.headers["set-cookie"].split(";"))
     assert {rule.lower() for rule in rules} == {"httponly", "path=/", "samesite=strict"}
     assert studio.token not in value
-    assert studio.ask("/api/quiz", let_in=False, headers={"Cookie": value}).status == 200
+    assert tab(studio) not in value
+    assert studio.token not in reply.body.decode()
+    for headers in (
+        {"X-Limelight-Tab": tab(studio)},
+        {"X-Limelight-Tab": tab(studio), "Cookie": value},
+    ):
+        assert studio.ask("/api/quiz", let_in=False, headers=headers).status == 200
+
+
+def test_a_cookie_alone_opens_the_page_and_nothing_else(studio: Running) -> None:
+    """A browser sends it to every port of this host: whoever listens there can replay it."""
+    stolen = {"Cookie": cookie(studio), "Origin": studio.origin, "Sec-Fetch-Site": "same-origin"}
+    page = studio.ask("/", let_in=False, headers=stolen)
+    assert page.status == 200
+    assert tab(studio) not in page.body.decode()
+    for path in ("/api/quiz", "/api/captures", "/api/captures/sample", "/api/runs/run",
+                 "/api/captures/sample/report", "/api/openapi.json"):  # fmt: skip
+        for guess in ({}, {"X-Limelight-Tab": ""}, {"X-Limelight-Tab": cookie(studio)},
+                      {"X-Limelight-Tab": cookie(studio).partition("=")[2]}):  # fmt: skip
+            assert studio.ask(path, let_in=False, headers={**stolen, **guess}).status == 401, path
+    body = {"model": "smollm2", "text": "x"}
+    assert (
+        studio.ask("/api/captures", "POST", body=body, let_in=False, headers=stolen).status == 401
+    )
+    assert web_socket(studio, **{"Sec-WebSocket-Protocol": None}) == 403
+    assert web_socket(studio) == 101
+
+
+FOREIGN = [
+    "a=b", 'a="b', 'a="b;c"', "a", "=", "=b", "a=b=c", "a b=c", "a[0]=1", "a@b=c", "{\"a\":1}", "a={\"b\":[1,2]}",
+    "a=\x7f", "ä=ö", "$Version=1; a=b", "a=b,c", "expires=Thu, 01 Jan 1970; path=/",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+def test_cookies_of_others_lock_nobody_out(studio: Running, foreign: str) -> None:
+    own, foreign = cookie(studio), foreign.encode().decode("latin-1")
+    name = own.partition("=")[0]
+    for line in (
+        f"{foreign}; {own}",
+        f"{own}; {foreign}",
+        f"{foreign};{own};{foreign}",
+        f"{name}=x; {own}",
+    ):
+        assert studio.ask("/", let_in=False, headers={"Cookie": line}).status == 200, line
+    replaced = {"Cookie": f"{name}=set-by-another-port", "X-Limelight-Tab": tab(studio)}
+    assert studio.ask("/api/quiz", let_in=False, headers=replaced).status == 200
+
+
+@pytest.mark.parametrize("coding", ["chunked", "gzip, chunked", "identity", "x"])
+def test_a_length_told_twice_is_refused_and_nothing_after_it_is_read(
+    studio: Running, coding: str
+) -> None:
+    smuggled = f"GET /healthz HTTP/1.1\r\nHost: {studio.netloc}\r\n\r\n"
+    request = (
+        f"POST /api/captures HTTP/1.1\r\nHost: {studio.netloc}\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer {studio.token}\r\nTransfer-Encoding: {coding}\r\n"
+        f"Content-Length: {len(smuggled)}\r\n\r\n0\r\n\r\n{smuggled}"
+    )
+    with socket.create_connection(("127.0.0.1", studio.port), timeout=10) as connection:
+        connection.sendall(request.encode())
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert answer.startswith(
+        b"HTTP/1.1 400" if coding == "chunked" else (b"HTTP/1.1 400", b"HTTP/1.1 501")
+    )
+    assert answer.count(b"HTTP/1.1 ") == 1
 
 
 def test_the_token_opens_only_the_front_page(studio: Running) -> None:
@@ -196,13 +271,15 @@ def test_tokens_differ_between_starts_and_are_compared_in_constant_time(
     true = hmac.compare_digest
     monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append((a, b)) or true(a, b))
     one, other = Keys(), Keys()
-    assert len({one.token, one.ticket, one.cookie, other.token, other.ticket, other.cookie}) == 6
+    secrets = [getattr(keys, name) for keys in (one, other) for name in vars(keys)]
+    assert len(set(secrets)) == len(secrets) == 8
     assert len(one.token) >= 43
     assert not one.holds(other.cookie)
     assert not one.bears(other.token)
+    assert not one.sits(other.tab)
     assert not one.opens("\ud800é")
-    assert len(compared) == 4
-    assert one.token not in repr(one)
+    assert len(compared) == 5
+    assert not any(secret in repr(one) for secret in secrets)
 
 
 def test_a_ticket_is_good_once() -> None:
@@ -221,7 +298,7 @@ def test_the_token_stays_out_of_the_log(start_studio: Callable[..., Running]) ->
     running.process.terminate()
     running.process.wait(5)
     log = running.log.read_text()
-    assert "GET / 303" in log
+    assert "GET / 200" in log
     assert "GET /nothing 404" in log
     assert running.token not in log
     assert value.partition("=")[2] not in log

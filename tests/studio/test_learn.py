@@ -132,6 +132,40 @@ def test_the_sentence_is_editable(step: Any) -> None:
     check(step, causal=False)
 
 
+def test_a_common_word_reads_as_what_it_is(step: Any) -> None:
+    step.get_by_role("textbox", name="Sentence").fill("The lazy dogs chased a fox.")
+    stage(step, "X")
+    glue, trait, thing, deed = np.eye(4)[[3, 0, 1, 2]]
+    close(matrix(step, "input")[1:], [trait, thing, deed, glue, thing])
+    assert "at random" not in step.inner_text()
+
+
+def test_numbers_that_were_drawn_say_so_at_the_word(step: Any) -> None:
+    step.get_by_role("textbox", name="Sentence").fill("The qwrtz slept")
+    stage(step, "X")
+    labels = grid(step, "input").locator("tbody th").all_inner_texts()
+    assert labels == ["The", "qwrtz*", "slept"]
+    note = step.get_by_text("* “qwrtz” is not in the toy’s small dictionary")
+    assert "drawn at random" in note.inner_text()
+    at(step, "input", 1, 0).locator("input").focus()
+    assert "Drawn at random for “qwrtz”" in step.locator(".sum").inner_text()
+    for column in range(4):
+        at(step, "input", 1, column).locator("input").fill("0.25")
+    assert "at random" not in step.inner_text()
+    assert grid(step, "input").locator("tbody th").all_inner_texts()[1] == "qwrtz"
+
+
+def test_the_stages_say_what_is_so(step: Any) -> None:
+    stage(step, "Scaled")
+    said = step.locator(".about").inner_text()
+    assert "same range" not in said
+    assert "It sets no bound" in said
+    stage(step, "Weights")
+    assert (
+        "in view gets a positive weight, a hidden one gets 0" in step.locator(".about").inner_text()
+    )
+
+
 def test_back_and_next_and_the_arrow_keys_step(step: Any, page: Any) -> None:
     def now() -> str:
         return str(step.locator('[role=tab][aria-selected="true"] .name').inner_text())
@@ -159,15 +193,18 @@ def test_back_and_next_and_the_arrow_keys_step(step: Any, page: Any) -> None:
 
 def test_the_formula_lights_the_term_at_work(step: Any) -> None:
     lit = {
-        "Scores": "QKT", "Scaled": "dk", "Weights": "softmax()", "Output": "V", "Q, K, V": "QKV",
+        "Scores": "QKT", "Scaled": "dk", "Weights": "softmax()", "Output": "V",
+        "X": "XXX", "Q, K, V": "QWQKWKVWV",
     }  # fmt: skip
     for name, term in lit.items():
         stage(step, name)
         texts = step.locator("math .lit").evaluate_all("found => found.map(t => t.textContent)")
         assert re.sub(r"\s", "", "".join(texts)) == term
-    assert "+M" not in step.locator("math").evaluate("m => m.textContent.replace(/\\s/g, '')")
+    stage(step, "Masked")
+    assert step.locator("math .lit").count() == 0  # nothing is hidden, and no M in the formula
     step.get_by_role("switch").click()
-    assert "+M" in step.locator("math").evaluate("m => m.textContent.replace(/\\s/g, '')")
+    texts = step.locator("math .lit").evaluate_all("found => found.map(t => t.textContent)")
+    assert [text.strip() for text in texts] == ["+M"]
 
 
 @pytest.mark.parametrize("how", ["hover", "focus"])
@@ -268,6 +305,22 @@ def test_a_click_opens_the_whole_computation_of_a_cell(page: Any) -> None:
     for row, column in ((2, 1), (3, 2), (0, 3)):
         click_cell(part, row, column, 4)
         check_cell(part, done.cell(row, column))
+
+
+HIGHEST = "bars => Math.max(...bars.map(bar => bar.height.baseVal.value))"
+
+
+def test_a_value_and_what_is_taken_of_it_are_drawn_to_one_scale(page: Any) -> None:
+    part = page.locator("#map")
+    part.get_by_text("found in the model").wait_for()
+    for row, column in ((2, 1), (4, 3), (5, 0)):
+        click_cell(part, row, column, 6)
+        cell = part.locator("article")
+        weight = figures(cell.locator("ol > li", has_text="Normalise").locator("strong"))[0]
+        mix = cell.locator("ol > li").last
+        bars = [mix.get_by_role("img", name=name).locator("rect") for name in ("value:", "what")]
+        value, taken = (found.evaluate_all(HIGHEST) for found in bars)
+        assert taken == pytest.approx(max(weight * value, 0.4), rel=1e-3)
 
 
 def test_a_hidden_cell_says_so(page: Any) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import limelight as ll
-from limelight.exercises import QUIZ, STEPS, Exercise, check, generate
+from limelight.learn.exercises import QUIZ, STEPS, Exercise, check, generate
 from tests.studio.looking import close, figures, focused
 
 # --- Part 6 ----------------------------------------------------------------------------------------
@@ -22,7 +22,7 @@ def apply(page: Any) -> Any:
 
 
 def answer(part: Any, step: str, numbers: Any) -> None:
-    if step == "dominant":
+    if step in ("key", "value", "why"):
         part.get_by_role("radio").nth(int(numbers[0])).check()
     else:
         inputs = part.locator("form input").all()
@@ -35,7 +35,7 @@ def solve(part: Any, exercise: Exercise) -> None:
     for n, step in enumerate(STEPS):
         part.locator("form h3").wait_for()
         exact = exercise.expected(step)
-        answer(part, step, exact.tolist() if step == "dominant" else exact.round(2).tolist())
+        answer(part, step, exact.round(2).tolist())
         part.locator(".steps li.done").nth(n).wait_for()
 
 
@@ -78,10 +78,12 @@ def test_an_exercise_of_every_level_is_solved_step_by_step(apply: Any, number: i
     exercise = generate(number, 1)
     solve(apply, exercise)
     assert "Done, without help" in apply.inner_text()
-    assert apply.get_by_text("1 solved, 1 without help").is_visible()
+    assert apply.get_by_text("1 solved, 1 of them without help").is_visible()
     apply.get_by_role("button", name="Next exercise").click()
-    if number:
-        apply.locator("dd", has_text=written(generate(number, 2).query)).first.wait_for()
+    after = generate(number, 2) if number else generate(1, 1)
+    apply.locator("dd", has_text=written(after.query)).first.wait_for()
+    apply.locator("dd", has_text=written(after.keys[1])).first.wait_for()
+    assert apply.get_by_role("combobox", name="Level").input_value() == str(max(1, number))
 
 
 def test_a_mistake_is_diagnosed_by_the_library(apply: Any) -> None:
@@ -139,7 +141,33 @@ def test_hints_and_solutions_are_given_and_counted(apply: Any) -> None:
             assert line in apply.locator(".feedback").inner_text()
         apply.get_by_role("button", name="Go on").click()
         apply.locator(".steps li.done").nth(n).wait_for()
-    assert apply.get_by_text("1 solved, 0 without help").is_visible()
+    assert "Seen through" in apply.locator(".end").inner_text()
+    assert "Done" not in apply.locator(".end").inner_text()
+    assert apply.get_by_text("0 solved, 0 of them without help").is_visible()
+
+
+def test_a_step_that_was_shown_is_not_solved(apply: Any) -> None:
+    exercise = generate(1, 1)
+    apply.get_by_role("button", name="Show me").click()
+    apply.get_by_role("button", name="Go on").click()
+    for n, step in enumerate(STEPS[1:], start=1):
+        apply.locator("form h3").wait_for()
+        answer(apply, step, exercise.expected(step).round(2).tolist())
+        apply.locator(".steps li.done").nth(n).wait_for()
+    assert f"with 1 of {len(STEPS)} steps shown" in apply.locator(".end").inner_text()
+    assert "in your own hand" not in apply.locator(".end").inner_text()
+    assert apply.get_by_text("0 solved").is_visible()
+
+
+def test_a_question_of_choosing_shows_what_to_choose_from(apply: Any) -> None:
+    exercise = generate(1, 1)
+    for n, step in enumerate(STEPS):
+        apply.locator("form h3").wait_for()
+        if options := exercise.options(step):
+            assert apply.locator("form .choice").all_inner_texts() == list(options)
+            assert "number." not in apply.locator("form .question").inner_text()
+        answer(apply, step, exercise.expected(step).round(2).tolist())
+        apply.locator(".steps li.done").nth(n).wait_for()
 
 
 def test_progress_stays_in_the_browser(apply: Any, page: Any) -> None:
@@ -149,14 +177,14 @@ def test_progress_stays_in_the_browser(apply: Any, page: Any) -> None:
     apply.locator("form h3", has_text="Compare").wait_for()
     page.reload()
     apply.locator("form h3", has_text="Compare").wait_for()
-    assert apply.get_by_text("1 solved, 1 without help").is_visible()
+    assert apply.get_by_text("1 solved, 1 of them without help").is_visible()
     assert apply.get_by_role("combobox", name="Level").input_value() == "2"
     assert (
         "".join(str(generate(2, 2).query)).replace("(", "[").replace(")", "]").replace("-", "−")
         in apply.inner_text()
     )
     apply.get_by_role("button", name="forget").click()
-    assert apply.get_by_text("0 solved, 0 without help").is_visible()
+    assert apply.get_by_text("0 solved, 0 of them without help").is_visible()
 
 
 def test_an_exercise_goes_by_keyboard_alone(apply: Any, page: Any) -> None:

@@ -134,7 +134,7 @@ def test_other_numbers_move_nothing(page: Any) -> None:
         example.get_by_role("textbox").nth(field).fill("-12.345")  # long sums take a second line
         across(f"a long number in the example's field {field}")
         example.get_by_role("button", name="Start over").click()
-    for figure in ("Gradient", "Entropy", "Saturated", "Loss"):
+    for figure in ("Gradient", "Spread", "Saturated", "Loss"):
         training.get_by_role("button", name=figure, exact=True).click()
         same(f"the training's {figure}")
     for row in future.locator(".word").all():
@@ -238,6 +238,12 @@ def test_the_first_word_lights_what_it_looks_at(page: Any) -> None:
     assert "watched looks at cat" in page.locator(".told").first.inner_text()
     page.keyboard.press("ArrowLeft")
     assert "cat looks at curious" in page.locator(".told").first.inner_text()
+
+
+def test_a_weight_is_not_taught_as_what_matters(page: Any) -> None:
+    said = ready(page).locator(".intro").first.inner_text()
+    assert "matter to me" not in said
+    assert "not how much that word matters" in said
 
 
 def test_the_first_paint_comes_within_a_second(open_tab: Callable[..., Any]) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import limelight as ll
-from limelight import saturation
-from limelight.by_hand import by_hand
+from limelight.learn import saturation
+from limelight.worked.by_hand import by_hand
 from tests.studio.looking import close, fields, figures
 
 # --- Part 3 ----------------------------------------------------------------------------------------
@@ -46,17 +46,40 @@ def check_lab(lab: Any, d_k: int, *, scaled: bool) -> Any:
         "found => found.map(m => parseFloat(m.style.left))"
     )
     np.testing.assert_allclose(np.array(marks) / 100, other.weights, atol=1e-6)
-    points = lab.locator("circle").evaluate_all(
+    points = lab.locator("circle.at").evaluate_all(
         "found => found.map(c => [c.cx, c.cy].map(a => a.baseVal.value))"
     )
-    x = 26 + 208 * math.log2(d_k) / 10
     tops = (0.25, 1, 1)
     y = [
-        6 + 74 * (1 - v / top)
+        TOP + TALL * (1 - v / top)
         for v, top in zip((row.gradient, row.max_prob, row.spread), tops, strict=True)
     ]
-    np.testing.assert_allclose(points, [[x, at] for at in y], atol=1e-3)
+    np.testing.assert_allclose(points, [[across(lab, d_k), at] for at in y], atol=1e-3)
     return row
+
+
+TOP, TALL = 10, 80  # pixels of a curve's frame
+
+
+def across(lab: Any, d_k: int) -> float:
+    """Where a d_k lies on the curves' axis, in pixels."""
+    wide = lab.locator("svg[role=img]").first.evaluate("svg => svg.viewBox.baseVal.width")
+    return 44 + (wide - 58) * math.log2(d_k) / 10
+
+
+def test_all_is_said_of_a_key_only_where_it_takes_nearly_all(lab: Any) -> None:
+    seen = set()
+    lab.get_by_role("switch").first.click()
+    for d_k in (1, 2, 4, 8, 12, 16, 24, 32, 64, 256):
+        size(lab, d_k)
+        p = figures(lab.locator(".value"))[1]
+        verdict = "saturated" if p >= 0.95 else "peaked" if p >= 0.8 else "healthy"
+        seen.add(verdict)
+        said = lab.locator(".words").nth(1).inner_text()
+        assert ("takes nearly all" in said) == (verdict == "saturated"), (p, said)
+        assert ("leads clearly" in said) == (verdict == "peaked"), (p, said)
+        assert "takes it all" not in said
+    assert seen == {"saturated", "peaked", "healthy"}
 
 
 @pytest.mark.parametrize("d_k", [1, 7, 64, 1024])
@@ -83,7 +106,7 @@ def test_without_scaling_a_large_d_k_collapses(lab: Any) -> None:
 
 
 def test_the_slider_goes_from_1_to_1024(lab: Any, page: Any) -> None:
-    slider = lab.get_by_role("slider", name="the length of a key")
+    slider = lab.get_by_role("slider", name="how many entries a key has")
     field = lab.get_by_role("textbox", name="d k")
     slider.focus()
     page.keyboard.press("Home")
@@ -120,13 +143,13 @@ def test_one_draw_grows_as_the_slider_moves(lab: Any) -> None:
 
 
 def test_the_curves_are_the_librarys_means(lab: Any) -> None:
-    path = lab.locator("path.unscaled").nth(1).get_attribute("d")  # max probability
+    path = lab.locator("path.mean.cold").nth(1).get_attribute("d")  # max probability
     points = [tuple(map(float, pair.split())) for pair in path[1:].split("L")]
     for d_k in (4, 64, 1024):
-        x = 26 + 208 * math.log2(d_k) / 10
+        x = across(lab, d_k)
         y = min(points, key=lambda point: abs(point[0] - x))[1]
         mean = saturation.mean(d_k, scaled=False, draws=200)
-        assert 1 - (y - 6) / 74 == pytest.approx(mean.max_prob, abs=0.05)
+        assert 1 - (y - TOP) / TALL == pytest.approx(mean.max_prob, abs=0.05)
 
 
 def test_a_slide_is_answered_within_50_ms(page: Any) -> None:
@@ -222,6 +245,37 @@ def test_with_and_without_scaling(page: Any) -> None:
     for said in ("0.9503", "0.0473", "0.0024", "0.0472", "0.188", "0.4630", "0.3182", "0.2187",
                  "0.2486", "0.959", "saturated", "healthy", "never changes an order"):  # fmt: skip
         assert said in text, said
+
+
+@pytest.mark.parametrize(
+    ("scores", "d_k", "said"),
+    [
+        ([15, 12, 9], 64, "scaling took the row from saturated to healthy"),
+        ([500, 3, 0], 16, "Both rows are saturated: these scores are too far apart even for √16"),
+        ([1, 0.5, 0], 64, "Both rows are healthy"),
+        ([9000, 3, 0], 64, "Both rows are saturated"),
+        ([5, 4, 4], 1, "Both rows are healthy"),
+    ],
+)
+def test_how_readily_the_top_weight_moves_is_told_by_what(
+    page: Any, scores: list[float], d_k: int, said: str
+) -> None:
+    part = page.locator("#scaling")
+    for j, score in enumerate(scores):
+        part.get_by_role("textbox", name=f"raw score of key {j}").fill(str(score))
+    part.get_by_role("textbox", name="d k").fill(str(d_k))
+    both = saturation.compare(scores, d_k)
+    told = part.locator(".told").first
+    told.get_by_text(said).wait_for()
+    assert "not too large" not in told.inner_text()
+    shown = figures(told)
+    if both.unscaled.gradient > 0:
+        by_logit = both.scaled.gradient / both.unscaled.gradient
+        np.testing.assert_allclose(shown, [by_logit, by_logit / math.sqrt(d_k)], rtol=1e-9)
+        assert "of its score as it enters the softmax" in told.inner_text()
+        assert "of the raw score" in told.inner_text()
+    else:
+        assert not len(shown)
 
 
 def test_with_and_without_scaling_for_any_scores(page: Any) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limelight.experiments import FIGURES, SETTINGS, Scaling, scaling
+from limelight.learn.experiments import FIGURES, SETTINGS, Scaling, scaling
 from tests.studio.conftest import Running
 from tests.studio.looking import close, figures, focused, percent
 
 RESULTS: Scaling = scaling()
 BUTTONS = {
-    "loss": "Loss", "score_gradient": "Gradient", "spread": "Entropy", "saturated": "Saturated",
+    "loss": "Loss", "score_gradient": "Gradient", "spread": "Spread", "saturated": "Saturated",
 }  # fmt: skip
 LOOKS = ("warm", "cold", "plain")  # in the order of RESULTS.scales
 

@@ -21,7 +21,7 @@ def show(page: Any, where: str) -> None:
 
 def opened(page: Any, name: str) -> None:
     """Waits until the page shows that capture, down to a head's map."""
-    page.locator(f"a[href^='/api/captures/{quote(name, safe='')}/report']").wait_for()
+    page.locator(f"[data-path^='/api/captures/{quote(name, safe='')}/report']").wait_for()
     page.get_by_role("application", name="Weights of").wait_for()
 
 

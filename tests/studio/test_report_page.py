@@ -63,14 +63,15 @@ def shown(page: Any) -> np.ndarray:
     return figures(page.get_by_role("complementary", name="Cell").locator("article"))
 
 
-def test_the_worst_head_comes_first_with_a_sentence(open_file: Open, file: Path) -> None:
+def test_what_stands_out_comes_first_with_a_sentence(open_file: Open, file: Path) -> None:
     page = open_file(file)
     page.get_by_role("heading", name="Layer 1, head 1").wait_for()
     first = page.get_by_role("region", name="Heads").get_by_role("listitem").first.inner_text()
     assert "layer 1, head 1" in first
     assert "95 % or more on one key" in first
     summary = page.get_by_role("region", name="Summary").inner_text()
-    assert re.search(r"1\s*saturated head, 8\s%", summary)
+    assert re.search(r"11\s*of no known kind", summary)
+    assert "What stands out most: layer 1, head 1" in summary
 
 
 def test_a_cell_is_worked_out_from_the_numbers_in_the_file(open_file: Open, file: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from limelight.errors import ArgumentError, FileError
 from limelight.journal import FIGURES
 from limelight.journal.reading import Tail, is_journal
-from limelight.studio.runs import Run
+from limelight.journal.run import Run
 from tests.studio import samples
 from tests.studio.conftest import Running, run_alone
 

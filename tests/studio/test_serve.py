@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from limelight.errors import ArgumentError
+from limelight.studio.limits import Limits
 from limelight.studio.serve import bind
 from tests.studio import samples
 from tests.studio.conftest import Running, run_alone
@@ -55,7 +57,7 @@ def test_an_address_that_is_not_ours(host: str, said: str) -> None:
 
 def test_a_clean_error_for_a_wrong_folder() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "limelight.cli", "studio", "--no-browser", "--folder", "/no/such/folder"],
+        [sys.executable, "-m", "limelight", "studio", "--no-browser", "--folder", "/no/such/folder"],
         capture_output=True, text=True, check=False, timeout=30,
     )  # fmt: skip
     assert done.returncode == 2
@@ -153,6 +155,16 @@ def test_it_answers_while_it_computes(heavy: Running) -> None:
     assert slowest < 1.0, slowest
 
 
+def test_one_heavy_answer_does_not_block_the_others(heavy: Running) -> None:
+    thread = threading.Thread(
+        target=swallow, args=(heavy, "/api/captures/heavy/health"), daemon=True
+    )
+    thread.start()
+    wait_until(lambda: heavy.get("/healthz")["under_way"] > 0)
+    assert len(heavy.get("/api/captures/sample/health")["layers"]) == 3
+    assert thread.is_alive(), "the heavy one was over too soon to tell"
+
+
 def test_what_nobody_waits_for_is_dropped(heavy: Running) -> None:
     connections = []
     for _ in range(40):
@@ -164,8 +176,9 @@ def test_what_nobody_waits_for_is_dropped(heavy: Running) -> None:
     wait_until(lambda: heavy.get("/healthz")["under_way"] >= 40)
     for connection in connections:
         connection.close()
-    # One is being computed and stops at its next step; the others leave the line at once.
-    wait_until(lambda: heavy.get("/healthz")["under_way"] <= 1, 5)
+    # A few are being computed and stop at their next step; the others leave the line at once.
+    wait_until(lambda: heavy.get("/healthz")["under_way"] <= Limits().heavy, 5)
+    wait_until(lambda: heavy.get("/healthz")["under_way"] == 0, 20)
     assert heavy.get("/api/captures/sample")["tokens"] == 23
 
 
@@ -195,7 +208,7 @@ def test_work_whose_page_has_gone_stops_or_never_starts() -> None:
         return receive
 
     async def scene() -> list[Any]:
-        work = Work(Limits())
+        work = Work(Limits(heavy=1))
         first = asyncio.ensure_future(work.run(endless, leaving_after(0.5), "heavy"))
         await asyncio.sleep(0.05)
         second = work.run(lambda _: started.append("second"), leaving_after(0.1), "heavy")
@@ -255,3 +268,135 @@ def test_the_page_is_not_fetched_from_anywhere(studio: Running) -> None:
             if fields[9] in inodes:
                 local.add((fields[1].partition(":")[0], fields[2].partition(":")[0]))
     assert all(mine == "0100007F" and theirs in ("0100007F", "00000000") for mine, theirs in local)
+
+
+def closed_within(connection: socket.socket, seconds: float) -> bool:
+    """Whether the other side hangs up in that time."""
+    connection.settimeout(seconds)
+    try:
+        while connection.recv(4096):  # the rest of an answer
+            pass
+        return True
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+
+
+def test_connections_that_ask_for_nothing_are_dropped(studio: Running) -> None:
+    """Silent, half a request, a request that trickles, and one after an answer that trickles."""
+    held = [socket.create_connection(("127.0.0.1", studio.port), timeout=10) for _ in range(4)]
+    _, half, slow, second = held
+    half.sendall(f"GET /healthz HTTP/1.1\r\nHost: {studio.netloc}\r\n".encode())
+    second.sendall(f"GET /healthz HTTP/1.1\r\nHost: {studio.netloc}\r\n\r\n".encode())
+    assert b"200 OK" in second.recv(4096)
+    end = time.monotonic() + Limits().first_seconds + 2
+    for letter in b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 200:
+        for trickling in (slow, second):
+            try:
+                trickling.sendall(bytes([letter]))
+            except OSError:
+                continue
+        if time.monotonic() > end:
+            break
+        time.sleep(0.25)
+    found = [closed_within(each, 5) for each in held]
+    for each in held:
+        each.close()
+    assert found == [True] * 4
+
+
+def test_400_idle_connections_lock_nobody_out(studio: Running) -> None:
+    assert studio.ask("/healthz").status == 200
+    idle = []
+    waits = []
+    try:
+        for number in range(400):
+            idle.append(socket.create_connection(("127.0.0.1", studio.port), timeout=10))
+            if number % 40 == 39:
+                began = time.monotonic()
+                studio.get("/api/captures/sample/sites/0/heads/0/cells/3/2")
+                waits.append(time.monotonic() - began)
+        assert sorted(waits)[len(waits) // 2] < 1.0, waits
+    finally:
+        for connection in idle:
+            connection.close()
+
+
+def test_one_that_is_answered_stays_while_others_flood() -> None:
+    """The oldest quiet one goes first, and among the quiet ones that have asked go last."""
+    from types import SimpleNamespace
+
+    from limelight.studio.connections import Connection
+
+    made: list[Any] = []
+    connections: set[Any] = set()
+    dropped: list[Any] = []
+    for born, (asked, quiet) in enumerate(
+        [(True, True), (True, False), (False, True), (False, True)]
+    ):
+        one = Connection.__new__(Connection)
+        one.connections, one.limits = connections, Limits(connections=2)
+        one._asked, one._born = asked, float(born)
+        one.cycle = SimpleNamespace(response_complete=quiet) if asked else None
+        one.transport = SimpleNamespace(abort=lambda one=one: dropped.append(one))
+        connections.add(one)
+        made.append(one)
+        one._make_room()
+    assert [made.index(one) for one in dropped] == [0, 2]
+
+
+PEM = Path(__file__).parent / "localhost.pem"
+
+
+def test_over_tls(start_studio: Callable[..., Running]) -> None:
+    import ssl
+
+    running = start_studio("--certificate", str(PEM))
+    assert running.url.startswith("https://127.0.0.1:")
+    context = ssl.create_default_context(cafile=PEM)
+    context.check_hostname = False
+    connection = http.client.HTTPSConnection("127.0.0.1", running.port, timeout=10, context=context)
+    connection.request("GET", f"/?token={running.token}")
+    reply = connection.getresponse()
+    assert reply.status == 200
+    assert "; Secure" in reply.headers["set-cookie"]
+    reply.read()
+    for origin, status in (("https", 200), ("http", 403)):
+        connection.request("GET", "/api/quiz", headers={
+            "Authorization": f"Bearer {running.token}", "Origin": f"{origin}://{running.netloc}"})  # fmt: skip
+        reply = connection.getresponse()
+        assert reply.status == status
+        reply.read()
+    connection.close()
+    with socket.create_connection(("127.0.0.1", running.port)) as silent:  # no handshake
+        assert closed_within(silent, Limits().first_seconds + 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--key", str(PEM)], "--key .*: a key goes with a certificate"),
+        (["--certificate", "/no/such/file"], "--certificate /no/such/file: No such file"),
+        (["--certificate", __file__], "not a certificate and its key, in PEM; its key goes in the"),
+        (["--host", "é..x"], "no host has such a name"),
+        (["--host", "a" * 300], "no host has such a name"),
+    ],
+)
+def test_what_cannot_be_served(options: list[str], said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "limelight", "studio", "--no-browser", "--port", "0", *options],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert re.search(said, line)
+
+
+def test_beyond_the_loopback_it_says_what_travels_in_the_open(
+    start_studio: Callable[..., Running],
+) -> None:
+    said = "travel unencrypted: --certificate and --key"
+    assert said in start_studio("--host", "0.0.0.0").log.read_text()
+    assert said not in start_studio("--host", "0.0.0.0", "--certificate", str(PEM)).log.read_text()
+    assert said not in start_studio().log.read_text()

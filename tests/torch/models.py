@@ -33,7 +33,9 @@ class Block(nn.Module):
 class Language(nn.Module):
     """Tokens in, logits of the next token out."""
 
-    def __init__(self, words: int = 31, size: int = 32, heads: int = 4, layers: int = 2, **options: Any) -> None:
+    def __init__(
+        self, words: int = 31, size: int = 32, heads: int = 4, layers: int = 2, **options: Any
+    ) -> None:
         super().__init__()
         self.embed = nn.Embedding(words, size)
         self.blocks = nn.ModuleList(Block(size, heads, **options) for _ in range(layers))

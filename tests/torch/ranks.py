@@ -25,15 +25,23 @@ _pools: list[Pool] = []
 class Pool:
     """`ranks` processes with a process group among them; with `gpus`, each on one of the GPUs."""
 
-    def __init__(self, ranks: int, timeout: float = 60.0, backend: str = "gloo", gpus: bool = False) -> None:
+    def __init__(
+        self, ranks: int, timeout: float = 60.0, backend: str = "gloo", gpus: bool = False
+    ) -> None:
         context = mp.get_context("spawn")
         self.folder = tempfile.TemporaryDirectory()
         store = os.path.join(self.folder.name, "store")
         self.pipes, self.processes = [], []
-        os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")  # read when NumPy loads there
+        os.environ.update(
+            OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"
+        )  # read when NumPy loads there
         for rank in range(ranks):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(rank, ranks, store, timeout, theirs, backend, gpus), daemon=True)
+            process = context.Process(
+                target=_serve,
+                args=(rank, ranks, store, timeout, theirs, backend, gpus),
+                daemon=True,
+            )
             process.start()
             self.pipes.append(ours)
             self.processes.append(process)
@@ -42,7 +50,9 @@ class Pool:
         """function(group, *arguments) on every rank; an exception comes back as itself."""
         return self.run_on(len(self.pipes), function, *arguments, wait=wait)
 
-    def run_on(self, ranks: int, function: Callable[..., Any], *arguments: Any, wait: float = 120.0) -> list[Any]:
+    def run_on(
+        self, ranks: int, function: Callable[..., Any], *arguments: Any, wait: float = 120.0
+    ) -> list[Any]:
         """The same on the first ranks alone, with a group of their own."""
         pipes = self.pipes[:ranks]
         for pipe in pipes:
@@ -95,12 +105,18 @@ def _close_all() -> None:
         pool.close()
 
 
-def _serve(rank: int, ranks: int, store: str, timeout: float, pipe: Any, backend: str, gpus: bool) -> None:
+def _serve(
+    rank: int, ranks: int, store: str, timeout: float, pipe: Any, backend: str, gpus: bool
+) -> None:
     torch.set_num_threads(1)
     if gpus:
         torch.cuda.set_device(rank % torch.cuda.device_count())
     dist.init_process_group(
-        backend, init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=timedelta(seconds=timeout)
+        backend,
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=ranks,
+        timeout=timedelta(seconds=timeout),
     )
     groups = {n: dist.new_group(list(range(n))) for n in range(2, ranks)}
     groups[ranks] = dist.group.WORLD

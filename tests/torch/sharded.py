@@ -31,19 +31,23 @@ class Case:
     value_size: int = 5
     shift: float = 0.0  # added to every query and key: logits far from 0
 
-    def tensors(self, dtype: torch.dtype, to: Any = None) -> tuple[list[torch.Tensor], dict[str, Any]]:
+    def tensors(
+        self, dtype: torch.dtype, to: Any = None
+    ) -> tuple[list[torch.Tensor], dict[str, Any]]:
         """Query, key, value and a direction for gradients, rounded to the dtype; bias and sinks."""
         rng = torch.Generator().manual_seed(self.length)
         keys = self.length if self.keys is None else self.keys
         shapes = [(self.batch, self.heads, self.length, self.size), (self.batch, self.key_heads, keys, self.size),
                   (self.batch, self.key_heads, keys, self.value_size), (self.batch, self.heads, self.length, self.value_size)]  # fmt: skip
-        tensors = [torch.randn(shape, generator=rng, dtype=torch.float64).to(dtype) for shape in shapes]
+        tensors = [
+            torch.randn(shape, generator=rng, dtype=torch.float64).to(dtype) for shape in shapes
+        ]
         tensors[0][..., 0] += self.shift
         tensors[1][..., 0] += self.shift
         extra: dict[str, Any] = {}
         if self.bias is not None:
             extra["bias"] = torch.randn(self.bias, generator=rng, dtype=torch.float64).to(dtype)
-            extra["bias"][..., 3] = -torch.inf
+            extra["bias"][..., 3:4] = -torch.inf
         if self.sinks:
             extra["sinks"] = torch.randn(self.heads, generator=rng, dtype=torch.float64).to(dtype)
         return [x.to(to) for x in tensors], {name: x.to(to) for name, x in extra.items()}
@@ -70,10 +74,20 @@ CASES = [
     Case("one key head", key_heads=1, mask=ll.Causal()),
     Case("bias", bias=(1, 4, 37, 37), mask=ll.Causal()),
     Case("bias of keys", bias=(2, 1, 1, 37)),
+    Case("bias of rows", bias=(2, 4, 37, 1), sinks=True, mask=ll.Causal()),
     Case("sinks", sinks=True, mask=ll.Causal()),
     Case("sinks where there are no keys", sinks=True, mask=ll.Lengths([0, 3])),
     Case("softcap", softcap=2.0, mask=ll.Causal()),
 ]
+
+
+def loss(seen: ll.Inspection, direction: torch.Tensor) -> torch.Tensor:
+    """Of the output, and of the two figures of a row that carry gradients."""
+    rows = torch.isfinite(seen.health.logsumexp)
+    logsumexp = torch.where(rows, seen.health.logsumexp, 0.0)
+    by_output = (direction * seen.output).sum()
+    figures = direction[..., 0] * logsumexp + direction[..., 1] * seen.health.entropy
+    return by_output + figures.sum()
 
 
 def one_device(case: Case, dtype: torch.dtype, to: Any = None) -> dict[str, torch.Tensor]:
@@ -83,8 +97,9 @@ def one_device(case: Case, dtype: torch.dtype, to: Any = None) -> dict[str, torc
     for tensor in given.values():
         tensor.requires_grad_()
     seen = ll.inspect(query, key, value, mask=case.mask, softcap=case.softcap, **extra)
-    seen.output.backward(direction)
-    return {"output": seen.output.detach(), **{name: getattr(seen.health, name) for name in FIGURES},
+    loss(seen, direction).backward()
+    figures = {name: getattr(seen.health, name).detach() for name in FIGURES}
+    return {"output": seen.output.detach(), **figures,
             **{f"grad {name}": tensor.grad for name, tensor in given.items()}}  # fmt: skip
 
 
@@ -103,10 +118,15 @@ def many(
     own = {name: tensor.clone().requires_grad_() for name, tensor in own.items()}
     cp = ContextParallel(group, layout, exchange)
     options = {name: own[name] for name in ("bias", "sinks") if name in own}
-    seen = cp.inspect(own["query"], own["key"], own["value"], mask=case.mask, softcap=case.softcap, **options)
-    seen.output.backward(shard(direction, 2, group=group, layout=layout))
+    seen = cp.inspect(
+        own["query"], own["key"], own["value"], mask=case.mask, softcap=case.softcap, **options
+    )
+    loss(seen, shard(direction, 2, group=group, layout=layout)).backward()
     found = {"output": unshard(seen.output, 2, group=group, layout=layout)}
-    found |= {name: unshard(getattr(seen.health, name), 2, group=group, layout=layout) for name in FIGURES}
+    found |= {
+        name: unshard(getattr(seen.health, name).detach(), 2, group=group, layout=layout)
+        for name in FIGURES
+    }
     for name, tensor in own.items():
         assert tensor.grad is not None
         if name == "sinks" or (name == "bias" and tensor.shape[2] == 1):
@@ -115,7 +135,11 @@ def many(
         else:
             found[f"grad {name}"] = unshard(tensor.grad, 2, group=group, layout=layout)
     with torch.no_grad():  # attention alone takes the same way without the health
-        alone = cp.attention(own["query"], own["key"], own["value"], mask=case.mask, softcap=case.softcap, **options)
-    slack = 0.0 if alone.device.type == "cpu" else 4 * torch.finfo(dtype).eps  # a GPU's are two kernels
+        alone = cp.attention(
+            own["query"], own["key"], own["value"], mask=case.mask, softcap=case.softcap, **options
+        )
+    slack = (
+        0.0 if alone.device.type == "cpu" else 4 * torch.finfo(dtype).eps
+    )  # a GPU's are two kernels
     assert torch.allclose(alone, seen.output, rtol=0, atol=float(slack * value.abs().max()))
     return {name: x.cpu() for name, x in found.items()} if dist.get_rank() == 0 else {}

@@ -27,13 +27,20 @@ def events(rule: Alarm, values: list[float | None]) -> list[tuple[int, str]]:
 
 def test_hysteresis() -> None:
     rule = Alarm("logit", "max_logit", raise_at=100, clear_at=80)
-    assert events(rule, [50, 100, 99, 101, 81, 100, 79.9, 90, 100]) == [(1, "raised"), (6, "cleared"), (8, "raised")]
+    assert events(rule, [50, 100, 99, 101, 81, 100, 79.9, 90, 100]) == [
+        (1, "raised"),
+        (6, "cleared"),
+        (8, "raised"),
+    ]
 
 
 def test_below_and_patience() -> None:
     rule = Alarm("collapse", "spread", raise_at=0.1, clear_at=0.2, above=False, patience=2)
     # once is not enough, and the count starts again after a good record
-    assert events(rule, [0.05, 0.15, 0.05, 0.05, 0.15, 0.2, 0.21, 0.05]) == [(3, "raised"), (6, "cleared")]
+    assert events(rule, [0.05, 0.15, 0.05, 0.05, 0.15, 0.2, 0.21, 0.05]) == [
+        (3, "raised"),
+        (6, "cleared"),
+    ]
 
 
 def test_what_is_not_a_number_changes_nothing() -> None:

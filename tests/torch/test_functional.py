@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate
 from torch.func import grad, jacrev, jvp, vmap
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 from torch.utils._pytree import tree_map
 
 import limelight as ll
@@ -19,7 +21,7 @@ from limelight.call import prepare
 from limelight.engines import find
 from limelight.errors import ArgumentError, DtypeError, EngineError, LimelightError, ShapeError
 from limelight.masks import as_mask
-from limelight.torch import functional
+from limelight.torch import functional, scaled_dot_product_attention
 from tests.cases import CASES, HERE, Case, assert_close, plainly
 
 DTYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16}
@@ -83,7 +85,11 @@ def plain_health(call: Any, wide: Any) -> dict[str, Any]:
         total = p.sum(axis=-1)
         mean = np.where(p == 0, 0, p * y).sum(axis=-1) / total
         entropy = np.where(total == 0, 0, np.log(total) - mean)
-        return {"max_logit": s.max(axis=-1), "logsumexp": top[..., 0] + np.log(total), "entropy": entropy}
+        return {
+            "max_logit": s.max(axis=-1),
+            "logsumexp": top[..., 0] + np.log(total),
+            "entropy": entropy,
+        }
 
 
 def test_bfloat16_is_float32_rounded() -> None:
@@ -109,7 +115,9 @@ def test_gradients_are_the_reference_s(name: str, engine: str) -> None:
     output.backward(direction)
     call = case.call(np.float32)
     want = reference.gradients(call, direction.numpy())
-    expected = [g for g in (want.query, want.key, want.value, want.bias, want.sinks) if g is not None]
+    expected = [
+        g for g in (want.query, want.key, want.value, want.bias, want.sinks) if g is not None
+    ]
     assert len(expected) == len(given)
     plain = plain_gradients(call, direction)
     for tensor, right, rough in zip(given, expected, plain, strict=True):
@@ -171,7 +179,9 @@ def test_odd_strides(dtype: torch.dtype) -> None:
     base = [torch.randn(2, 3, 7, 5, dtype=dtype) for _ in range(3)]
     want = [x.clone().requires_grad_() for x in base]
     output = ll.attention(*want, mask=ll.Causal())
-    direction = torch.randn(5, 7, 3, 2, dtype=dtype).permute(3, 2, 1, 0)  # a gradient with odd strides
+    direction = torch.randn(5, 7, 3, 2, dtype=dtype).permute(
+        3, 2, 1, 0
+    )  # a gradient with odd strides
     output.backward(direction)
     layouts = {
         "transposed": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
@@ -204,7 +214,9 @@ def test_masks_of_tensors_are_those_of_arrays() -> None:
     for shape in ((7,), (3, 7), (2, 1, 1, 7)):
         cells = torch.rand(shape) < 0.5
         for join in joins:
-            seen, want = (ll.attention(query, key, value, mask=join(m)) for m in (cells, cells.numpy()))
+            seen, want = (
+                ll.attention(query, key, value, mask=join(m)) for m in (cells, cells.numpy())
+            )
             assert torch.equal(seen, want)
     many = torch.rand(5, 7) < 0.5
     mapped = vmap(lambda m: ll.attention(query, key, value, mask=ll.Causal() | m))(many)
@@ -240,13 +252,6 @@ def test_zero_sizes(shape: tuple[int, int, int, int]) -> None:
     assert seen.health.keys.shape == (batch, heads, nq)
 
 
-def test_health_has_no_gradient() -> None:
-    seen = ll.inspect(double(3, 4), double(3, 4), double(3, 4))
-    assert seen.output.requires_grad
-    health = seen.health
-    assert not any(x.requires_grad for x in (health.max_logit, health.logsumexp, health.entropy, health.keys))
-
-
 def test_autocast() -> None:
     query, key, value = (torch.randn(1, 2, 3, 8) for _ in range(3))
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -273,9 +278,13 @@ def test_torch_func() -> None:
     assert torch.allclose(vmap(run)(*given), torch.stack(one))
     every = tuple(range(5))
     grads = [grad(loss, every)(*(x[i] for x in given)) for i in range(2)]
-    for mapped, apart in zip(vmap(grad(loss, every))(*given), zip(*grads, strict=True), strict=True):
+    for mapped, apart in zip(
+        vmap(grad(loss, every))(*given), zip(*grads, strict=True), strict=True
+    ):
         assert torch.allclose(mapped, torch.stack(apart))
-    shared = vmap(grad(loss, 3), in_dims=(0, 0, 0, None, None))(*given[:3], given[3][0], given[4][0])
+    shared = vmap(grad(loss, 3), in_dims=(0, 0, 0, None, None))(
+        *given[:3], given[3][0], given[4][0]
+    )
     apart = [grad(loss, 3)(*(x[i] for x in given[:3]), given[3][0], given[4][0]) for i in range(2)]
     assert torch.allclose(shared, torch.stack(apart))
     inner = vmap(lambda q, k, v: ll.inspect(q, k, v, mask=ll.Lengths(5)).health.keys)(*given[:3])
@@ -333,10 +342,18 @@ def test_errors() -> None:
         (ShapeError, "no dot product", lambda: ll.attention(query, key[..., :3], key)),
         (DtypeError, "cast them to one", lambda: ll.attention(query, key.double(), key)),
         (DtypeError, "did not", lambda: ll.attention(query, key.numpy(), key)),
-        (ShapeError, "cannot share", lambda: ll.attention(query, key.repeat(1, 2, 1, 1), key.repeat(1, 2, 1, 1))),
+        (
+            ShapeError,
+            "cannot share",
+            lambda: ll.attention(query, key.repeat(1, 2, 1, 1), key.repeat(1, 2, 1, 1)),
+        ),
         (EngineError, "no engine 'nope'", lambda: ll.attention(query, key, key, engine="nope")),
         (EngineError, "runs on cuda", lambda: ll.attention(query, key, key, engine="hopper")),
-        (DtypeError, "boolean", lambda: ll.attention(query, key, key, bias=torch.ones(3, 5).bool())),
+        (
+            DtypeError,
+            "boolean",
+            lambda: ll.attention(query, key, key, bias=torch.ones(3, 5).bool()),
+        ),
     ]
     for kind, message, call in cases:
         with pytest.raises(kind, match=message):
@@ -345,17 +362,22 @@ def test_errors() -> None:
 
 def test_tensors_are_checked_as_arrays_are() -> None:
     same: dict[str, Any] = {"bias": None, "softcap": None, "sinks": None}
+    undropped = {**same, "dropout": 0.0, "seed": None}
     for mask in (None, ll.Causal(), ll.Window(2, 1, align="top-left"), ll.Lengths([3, 4])):
         query, key = torch.randn(2, 4, 3, 5), torch.randn(2, 2, 7, 5)
         for _ in range(2):  # the second finds what the mask object remembers
-            call = functional._checked(query, key, key, mask=mask, scale=None, **same)
+            call = functional._checked(query, key, key, mask=mask, scale=None, **undropped)
             full = prepare(query, key, key, mask=mask, scale=None, **same)
-            assert (call.allowed.band, call.scale, call.batch_shape) == (full.allowed.band, full.scale, full.batch_shape)
+            assert (call.allowed.band, call.scale, call.batch_shape) == (
+                full.allowed.band,
+                full.scale,
+                full.batch_shape,
+            )
             np.testing.assert_array_equal(call.allowed.spans, full.allowed.spans)
     with pytest.raises(DtypeError, match="query did not"):
-        functional._checked(query.numpy(), key, key, mask=None, scale=None, **same)
+        functional._checked(query.numpy(), key, key, mask=None, scale=None, **undropped)
     with pytest.raises(ArgumentError, match="nan"):
-        functional._checked(query, key, key, mask=None, scale=float("nan"), **same)
+        functional._checked(query, key, key, mask=None, scale=float("nan"), **undropped)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
@@ -455,6 +477,58 @@ def test_a_wrapper_that_knows_no_other_operators_is_refused() -> None:
         given = DTensor.from_local(given, mesh_of_one, [Replicate()], run_check=False)
         with pytest.raises(DtypeError, match=f"{name} is a DTensor"):
             ll.inspect(x, x, x, **{name: given})
+
+
+class Meant(torch.Tensor):
+    """Gives torch's functions another meaning than its memory has."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Named(torch.Tensor):
+    """Changes nothing."""
+
+
+def test_a_subclass_whose_memory_may_not_be_its_meaning_is_refused() -> None:
+    x, cells, sinks = torch.randn(1, 2, 5, 8), torch.zeros(5, 5), torch.zeros(2)
+    odd, bias = x.as_subclass(Meant), cells.as_subclass(Meant)
+    for call in (ll.attention, ll.inspect):
+        for arrays in ((odd, odd, odd), (odd, x, x)):
+            with pytest.raises(DtypeError, match=r"query is a Meant.*query\.as_subclass"):
+                call(*arrays)
+        for name, given in (("bias", bias), ("mask", (cells == 0).as_subclass(Meant)),
+                            ("sinks", sinks.as_subclass(Meant))):  # fmt: skip
+            with pytest.raises(DtypeError, match=f"{name} is a Meant"):
+                call(x, x, x, **{name: given})
+    with pytest.raises(DtypeError, match="bias is a Meant"):
+        ll.weights(x, x, bias=bias)
+    with pytest.raises(DtypeError, match="bias is a Meant"):
+        ll.trace(x, x, x, bias=bias)
+    plain, named = (ll.attention(x, x, x, bias=b) for b in (cells, cells.as_subclass(Named)))
+    assert torch.equal(plain, named)
+
+
+@pytest.mark.filterwarnings("ignore:Lower right causal bias")
+@pytest.mark.parametrize("make", [causal_upper_left, causal_lower_right])
+@pytest.mark.parametrize(("queries", "keys"), [(5, 9), (9, 5), (7, 7)])
+def test_torchs_causal_bias_is_a_mask(make: Any, queries: int, keys: int) -> None:
+    query, key = torch.randn(1, 2, queries, 8), torch.randn(1, 2, keys, 8)
+    bias = make(queries, keys)
+    expected = ll.attention(query, key, key, mask=bias._materialize())
+    ways: list[Callable[[Any], Any]] = [
+        lambda bias: ll.attention(query, key, key, mask=bias),
+        lambda bias: ll.inspect(query, key, key, mask=bias).output,
+        lambda bias: scaled_dot_product_attention(query, key, key, bias),
+    ]
+    for way in ways:
+        assert torch.equal(way(bias), expected)
+        assert torch.equal(torch.compile(way, backend="eager", fullgraph=True)(bias), expected)
+    with pytest.raises(DtypeError, match=r"bias is a CausalBias.* as mask="):
+        ll.attention(query, key, key, bias=bias)
+    with pytest.raises(ShapeError, match=f"for {queries} queries and {keys + 1} keys"):
+        ll.attention(query, key, key, mask=make(queries, keys + 1))
 
 
 def test_a_gradient_that_is_lazily_negated() -> None:

@@ -44,8 +44,13 @@ def test_records_are_the_health_of_every_head(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Language().double()
     seen = {}
-    for name, block in (("blocks.0.attention", model.blocks[0]), ("blocks.1.attention", model.blocks[1])):
-        block.attention.register_forward_pre_hook(lambda m, x, name=name: seen.__setitem__(name, x[0].detach()))
+    for name, block in (
+        ("blocks.0.attention", model.blocks[0]),
+        ("blocks.1.attention", model.blocks[1]),
+    ):
+        block.attention.register_forward_pre_hook(
+            lambda m, x, name=name: seen.__setitem__(name, x[0].detach())
+        )
     with Monitor(model, tmp_path / "run.jsonl", every=3) as monitor:
         loss = model.loss(batch(0))
         monitor.step(loss=loss.item())
@@ -58,8 +63,19 @@ def test_records_are_the_health_of_every_head(tmp_path: Path) -> None:
         summary = layer.inspect(seen[site["name"]]).health.summary()
         assert site["heads"] == 4
         assert site["rows"] == 4 * 22
-        for figure in ("judged", "not_a_number", "max_logit", "max_prob", "entropy", "spread", "peaked", "saturated"):
-            assert site[figure] == pytest.approx(getattr(summary, figure).tolist(), rel=1e-5), figure
+        for figure in (
+            "judged",
+            "not_a_number",
+            "max_logit",
+            "max_prob",
+            "entropy",
+            "spread",
+            "peaked",
+            "saturated",
+        ):
+            assert site[figure] == pytest.approx(getattr(summary, figure).tolist(), rel=1e-5), (
+                figure
+            )
 
 
 def test_every_k_steps_and_nothing_in_between(tmp_path: Path) -> None:
@@ -72,7 +88,11 @@ def test_every_k_steps_and_nothing_in_between(tmp_path: Path) -> None:
             monitor.step()
     assert [record["step"] for record in records(tmp_path / "run.jsonl")] == [0, 4, 8]
     first, *_, last = lines(tmp_path / "run.jsonl")
-    assert (first["kind"], first["format"], first["model"]) == ("run", "limelight.monitor", "Language")
+    assert (first["kind"], first["format"], first["model"]) == (
+        "run",
+        "limelight.monitor",
+        "Language",
+    )
     assert (last["kind"], last["reason"], last["step"]) == ("end", "closed", 10)
     assert not bridge.observers
     assert not any("limelight_site" in module.__dict__ for module in model.modules())
@@ -171,6 +191,47 @@ def test_torch_s_transformer_layer() -> None:
     assert [(site["name"], site["rows"]) for site in record["sites"]] == [("self_attn", 10)]
 
 
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_every_path_of_torch_s_multi_head_attention(dropout: float, need_weights: bool) -> None:
+    torch.manual_seed(0)
+    layer = nn.MultiheadAttention(16, 2, dropout=dropout, batch_first=True)
+    model = nn.ModuleDict({"attention": layer})
+    x = torch.randn(3, 5, 16)
+    hidden = torch.tensor([[False] * 5, [False] * 3 + [True] * 2, [False] * 5])
+    same = {"need_weights": need_weights, "key_padding_mask": hidden}
+    torch.manual_seed(1)
+    if need_weights:  # torch's own function, drawing what it would have drawn
+        want = layer(x, x, x, **same)
+    torch.manual_seed(1)
+    with Monitor(model, every=1, sdpa=True) as monitor:
+        output, weights = layer(x, x, x, **same)
+        record = monitor.step()
+    assert record is not None
+    assert [(site["name"], site["rows"]) for site in record["sites"]] == [("attention", 15)]
+    if need_weights:
+        torch.testing.assert_close((output, weights), want)
+    with torch.no_grad():
+        query, key = layer.in_proj_weight.chunk(3)[:2]
+        scores = [
+            (y @ w.T).unflatten(-1, (2, 8)).transpose(1, 2) for y, w in ((x, query), (x, key))
+        ]
+        logits = scores[0] @ scores[1].mT / 8**0.5
+        top = logits.masked_fill(hidden[:, None, None], -torch.inf).amax((0, 2, 3))
+    torch.testing.assert_close(torch.tensor(record["sites"][0]["max_logit"]), top)
+
+
+def test_a_whole_encoder_with_torch_s_own_dropout() -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, batch_first=True)  # dropout 0.1
+    model = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+    with Monitor(model, every=1, sdpa=True) as monitor:
+        model(torch.randn(2, 5, 16), is_causal=True,
+              mask=nn.Transformer.generate_square_subsequent_mask(5)).sum().backward()  # fmt: skip
+        record = monitor.step()
+    assert record is not None
+    assert [site["name"] for site in record["sites"]] == [f"layers.{i}.self_attn" for i in range(3)]
+
+
 def test_a_transformers_model() -> None:
     transformers = pytest.importorskip("transformers")
     from limelight.hf import register
@@ -192,10 +253,42 @@ def test_a_transformers_model() -> None:
     assert [site["rows"] for site in record["sites"]] == [18, 18]
 
 
+def test_packed_sequences_of_a_transformers_model() -> None:
+    """As flash attention is given them: one row, whose positions begin anew with every sequence."""
+    transformers = pytest.importorskip("transformers")
+    from limelight.hf import register
+
+    register()
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
+    )  # fmt: skip
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="limelight")
+    lengths = (4, 3, 5)
+    tokens = torch.randint(64, (1, sum(lengths)))
+    positions = torch.cat([torch.arange(n) for n in lengths])[None]
+    edges = torch.tensor([0, 4, 7, 12], dtype=torch.int32)
+    flash = {"cu_seq_lens_q": edges, "cu_seq_lens_k": edges, "max_length_q": 5, "max_length_k": 5}
+    model.train()
+    with Monitor(model, every=1) as monitor:
+        model(input_ids=tokens, position_ids=positions, use_cache=False, **flash)
+        packed = monitor.step()
+        for part in tokens.split(lengths, 1):
+            model(input_ids=part, use_cache=False)
+        apart = monitor.step()
+    assert packed is not None
+    assert apart is not None
+    for name in ("rows", "judged"):
+        assert packed["sites"][0][name] == apart["sites"][0][name]
+    for name in ("max_logit", "entropy", "max_prob"):
+        assert packed["sites"][0][name] == pytest.approx(apart["sites"][0][name], rel=1e-4), name
+
+
 def test_alarms_reach_the_file_and_the_caller(tmp_path: Path) -> None:
     model, heard = Language(), []
     rule = Alarm("logit", "max_logit", raise_at=30.0, clear_at=20.0)
-    with Monitor(model, tmp_path / "run.jsonl", every=1, alarms=[rule], on_alarm=heard.append) as monitor:
+    with Monitor(
+        model, tmp_path / "run.jsonl", every=1, alarms=[rule], on_alarm=heard.append
+    ) as monitor:
         for factor in (1.0, 1e3, 1.0, 1e-3):
             with torch.no_grad():
                 model.blocks[1].attention.W_Q.weight.mul_(factor)
@@ -222,7 +315,9 @@ def test_nan_is_recorded_as_such(tmp_path: Path) -> None:
     assert site["not_a_number"][0] == 4 * 22
     assert site["entropy"][0] is None
     assert site["not_a_number"][1] == 0
-    assert {line["alarm"] for line in lines(tmp_path / "run.jsonl") if line["kind"] == "alarm"} == {"not_a_number"}
+    assert {line["alarm"] for line in lines(tmp_path / "run.jsonl") if line["kind"] == "alarm"} == {
+        "not_a_number"
+    }
 
 
 def test_an_exception_in_training_ends_the_file_and_frees_the_model(tmp_path: Path) -> None:
@@ -254,7 +349,9 @@ def test_an_exception_inside_a_forward_pass_is_survived() -> None:
     assert [site["name"] for site in record["sites"]] == ["blocks.0", "blocks.1"]
 
 
-def test_a_fault_in_the_monitor_does_not_end_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_in_the_monitor_does_not_end_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = Language()
     monitor = Monitor(model, tmp_path / "run.jsonl", every=1)
 
@@ -294,7 +391,9 @@ def test_resuming_appends(tmp_path: Path) -> None:
 @pytest.mark.parametrize("opened", [False, True], ids=["a directory", "an open writer"])
 def test_tensorboard(opened: bool, tmp_path: Path) -> None:
     """What TensorBoard reads back is what the monitor recorded."""
-    pytest.importorskip("tensorboard", reason="TensorBoard is not installed: pip install tensorboard")
+    pytest.importorskip(
+        "tensorboard", reason="TensorBoard is not installed: pip install tensorboard"
+    )
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from torch.utils.tensorboard import SummaryWriter
 
@@ -328,6 +427,48 @@ def test_bad_arguments(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ll.LimelightError, match="cannot write"):
         Monitor(Language(), tmp_path / "file" / "run.jsonl")
+
+
+def test_weights_and_biases(tmp_path: Path) -> None:
+    wandb = pytest.importorskip("wandb", reason="W&B is not installed: pip install wandb")
+    model = Language()
+    with wandb.init(mode="offline", dir=tmp_path, project="limelight") as run:
+        with Monitor(model, every=1, wandb=True) as monitor:
+            model.loss(batch(0)).backward()
+            record = monitor.step()
+        logged = dict(run.summary)
+    assert record is not None
+    assert logged["limelight/max_logit/max/blocks.0.attention"] == pytest.approx(
+        max(record["sites"][0]["max_logit"])
+    )
+    assert logged["limelight/step"] == 0
+    assert list(tmp_path.glob("wandb/offline-run-*"))
+    with pytest.raises(ArgumentError, match=r"wandb\.init\(\) first"):
+        Monitor(model, wandb=True)
+
+
+def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # runs in a folder, without a database
+    mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed: pip install mlflow")
+    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
+    model = Language()
+    with pytest.raises(ArgumentError, match=r"mlflow\.start_run\(\) first"):
+        Monitor(model, mlflow=True)
+    with mlflow.start_run() as run, Monitor(model, every=1, mlflow=True) as monitor:
+        for step in range(2):
+            model.loss(batch(step)).backward()
+            monitor.step()
+    name = "limelight/entropy/min/blocks.1.attention"
+    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, name)
+    want = [min(record["sites"][1]["entropy"]) for record in monitor.records]
+    assert [(point.step, point.value) for point in history] == list(enumerate(want))
+
+
+@pytest.mark.parametrize("package", ["wandb", "mlflow"])
+def test_boards_that_are_not_installed(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ArgumentError, match=f"not installed: pip install {package}"):
+        Monitor(Language(), **{package: True})
 
 
 def test_without_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,11 +33,17 @@ def test_opcheck(dtype: torch.dtype, health: bool) -> None:
     sinks = torch.randn(6, dtype=dtype, requires_grad=True)
     spans = torch.tensor([[3, 11], [0, 5]], dtype=torch.int32).reshape(2, 1, 1, 1, 2)
     calls = [
-        ((-2, 4), None, None, None, None, 0.3, None),
-        (None, spans, None, bias, sinks, 0.3, 2.0),
-        ((-3, 11), None, allowed_cells(), None, None, 1.0, None),
+        ((-2, 4), None, None, None, None, 0.3, None, 0.0, None),
+        (None, spans, None, bias, sinks, 0.3, 2.0, 0.0, None),
+        ((-3, 11), None, allowed_cells(), None, None, 1.0, None, 0.0, None),
+        (None, None, None, bias, sinks, 1.0, None, 0.3, torch.tensor([5, 7])),
     ]
-    tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+    tests = (
+        "test_schema",
+        "test_autograd_registration",
+        "test_faketensor",
+        "test_aot_dispatch_dynamic",
+    )
     for call in calls:
         torch.library.opcheck(
             torch.ops.limelight.attention.default, (*given(dtype), *call, "auto", health, "here"),
@@ -45,20 +51,25 @@ def test_opcheck(dtype: torch.dtype, health: bool) -> None:
             atol=2e-2 if dtype == torch.bfloat16 else None,
         )  # fmt: skip
     query = given(dtype, train=False)[0]
-    torch.library.opcheck(torch.ops.limelight.count_keys.default, (query, 11, (-2, 4), spans, None, None))
+    torch.library.opcheck(
+        torch.ops.limelight.count_keys.default, (query, 11, (-2, 4), spans, None, None)
+    )
 
 
 def test_opcheck_of_the_backward_pass() -> None:
     query, key, value = given(train=False)
-    out, logsumexp, *_ = torch.ops.limelight.attention(
-        query, key, value, None, None, None, None, None, 0.3, None, "auto", False, ""
-    )
-    for needs in ([True, True, True, False, False], [False, True, False, False, False]):
+    call = (query, key, value, *(None,) * 5, 0.3, None, 0.2, torch.tensor([5, 7]), "auto")
+    out, logsumexp, _, entropy = torch.ops.limelight.attention(*call, True, "")
+    grads = [torch.randn_like(x) for x in (out, logsumexp, entropy)]
+    for needs, given_grads in (
+        ([True, True, True, False, False], (grads[0], None, None)),
+        ([False, True, False, False, False], (None, grads[1], None)),
+        ([True, True, False, False, False], grads),
+    ):
         torch.library.opcheck(
             torch.ops.limelight.attention_backward.default,
-            (query, key, value, None, None, None, None, None, 0.3, None, "auto", out, logsumexp,
-             torch.randn_like(out), needs),
-        )  # fmt: skip
+            (*call, out, logsumexp, entropy, *given_grads, needs),
+        )
 
 
 MASKS: dict[str, Any] = {
@@ -140,21 +151,35 @@ def test_masks_with_numbers_of_their_own_where_sizes_are_symbols(name: str) -> N
 
 def test_what_a_tensor_in_a_mask_holds_is_no_constant() -> None:
     torch.compiler.reset()
-    compiled = torch.compile(lambda *x: ll.attention(*x[:3], mask=x[3]), fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(
+        lambda *x: ll.attention(*x[:3], mask=x[3]), fullgraph=True, backend="aot_eager"
+    )
     query, key, value = given(train=False)
     cells = allowed_cells()
     for mask in (~ll.masks.as_mask(cells), ll.Prefix(2) | cells):
         for _ in range(2):
-            assert torch.equal(compiled(query, key, value, mask), ll.attention(query, key, value, mask=mask))
+            assert torch.equal(
+                compiled(query, key, value, mask), ll.attention(query, key, value, mask=mask)
+            )
             cells.logical_not_()
 
 
 def test_another_mask_is_not_mistaken_for_the_last() -> None:
     torch.compiler.reset()
-    compiled = torch.compile(lambda *x: ll.attention(*x[:3], mask=x[3]), fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(
+        lambda *x: ll.attention(*x[:3], mask=x[3]), fullgraph=True, backend="aot_eager"
+    )
     query, key, value = given(train=False)
-    for mask in (ll.Lengths([5, 9]), ll.Lengths([5, 8]), ll.Window(1, 1), ll.Window(2, 1), ll.Lengths([5, 9])):
-        assert torch.equal(compiled(query, key, value, mask), ll.attention(query, key, value, mask=mask))
+    for mask in (
+        ll.Lengths([5, 9]),
+        ll.Lengths([5, 8]),
+        ll.Window(1, 1),
+        ll.Window(2, 1),
+        ll.Lengths([5, 9]),
+    ):
+        assert torch.equal(
+            compiled(query, key, value, mask), ll.attention(query, key, value, mask=mask)
+        )
 
 
 def test_compiled_inspect_returns_health() -> None:
@@ -164,17 +189,23 @@ def test_compiled_inspect_returns_health() -> None:
     def run(q: Any, k: Any, v: Any) -> ll.Inspection:
         return ll.inspect(q, k, v, mask=ll.Causal())
 
-    seen, want = torch.compile(run, fullgraph=True, backend="aot_eager")(query, key, value), run(query, key, value)
+    seen, want = (
+        torch.compile(run, fullgraph=True, backend="aot_eager")(query, key, value),
+        run(query, key, value),
+    )
     assert torch.equal(seen.output, want.output)
     for figure in ("max_logit", "logsumexp", "entropy", "keys"):
         assert torch.equal(getattr(seen.health, figure), getattr(want.health, figure))
-        assert not getattr(seen.health, figure).requires_grad
+        trains = figure in ("logsumexp", "entropy")
+        assert getattr(seen.health, figure).requires_grad == trains, figure
 
 
 @pytest.mark.slow
 def test_inductor_with_a_model_around_it() -> None:
     torch.compiler.reset()
-    model = torch.nn.Sequential(torch.nn.Linear(16, 16), ll.torch.SelfAttention(16, heads=4, key_heads=2))
+    model = torch.nn.Sequential(
+        torch.nn.Linear(16, 16), ll.torch.SelfAttention(16, heads=4, key_heads=2)
+    )
     x = torch.randn(2, 7, 16)
     compiled = torch.compile(model, fullgraph=True)
     assert torch.allclose(compiled(x), model(x), atol=1e-6)
@@ -215,7 +246,9 @@ def test_errors_while_tracing() -> None:
     with pytest.raises(Exception, match="cast them to one"):
         compiled(lambda q, k, v: ll.attention(q, k.float(), v))(query, key, value)
     with pytest.raises(Exception, match="make it outside and pass it in"):
-        compiled(lambda q, k, v: ll.attention(q, k, v, mask=ll.Window(0, 0) | ll.Window(1, 0)))(query, key, value)
+        compiled(lambda q, k, v: ll.attention(q, k, v, mask=ll.Window(0, 0) | ll.Window(1, 0)))(
+            query, key, value
+        )
     with pytest.raises(Exception, match="must be boolean"):
         compiled(lambda q, k, v: ll.attention(q, k, v, mask=torch.zeros(7, 11)))(query, key, value)
 
@@ -226,7 +259,9 @@ def test_errors_while_tracing() -> None:
 ])  # fmt: skip
 def test_numbers_are_checked_in_a_compiled_call(name: str, number: float, message: str) -> None:
     torch.compiler.reset()
-    compiled = torch.compile(lambda *x, **rest: ll.attention(*x, **rest), fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(
+        lambda *x, **rest: ll.attention(*x, **rest), fullgraph=True, backend="aot_eager"
+    )
     query, key, value = given(train=False)
     for fine in (0.5, 0.75, 3.0):  # the second number makes torch.compile go over to symbols
         want = ll.attention(query, key, value, **{name: fine})

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from bench.ranks import Job
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributed.device_mesh import init_device_mesh
@@ -38,13 +39,14 @@ from limelight.torch import (
     unshard,
 )
 from limelight.torch.parallel import exchange
-from limelight.torch.parallel.scaling import Job
 from limelight.torch.parallel.sharding import LAYOUTS, Layout
 from tests.torch.ranks import Pool, good, on
 from tests.torch.sharded import CASES, Case, many, one_device
 
 
-@pytest.mark.parametrize(("layout", "exchange"), [("zigzag", "ring"), ("contiguous", "ring"), ("zigzag", "gather")])
+@pytest.mark.parametrize(
+    ("layout", "exchange"), [("zigzag", "ring"), ("contiguous", "ring"), ("zigzag", "gather")]
+)
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_same_as_one_device(case: Case, ranks: int, layout: str, exchange: str) -> None:
@@ -55,7 +57,9 @@ def test_the_same_as_one_device(case: Case, ranks: int, layout: str, exchange: s
         assert torch.allclose(found[name], right, rtol=1e-12, atol=1e-12), name
 
 
-@pytest.mark.parametrize(("dtype", "shift"), [(torch.float32, 0.0), (torch.bfloat16, 0.0), (torch.float32, 64.0)])
+@pytest.mark.parametrize(
+    ("dtype", "shift"), [(torch.float32, 0.0), (torch.bfloat16, 0.0), (torch.float32, 64.0)]
+)
 def test_low_precision_costs_no_more_than_on_one_device(dtype: torch.dtype, shift: float) -> None:
     """Parts are rounded once more before they merge: at most twice the error of one pass.
 
@@ -82,7 +86,10 @@ def count_messages(group: Any, length: int, layout: str, mask: Any) -> dict[str,
 
     dist.batch_isend_irecv = counting
     try:
-        query, key, value = (shard(torch.randn(2, h, length, 8), 2, group=group, layout=layout).requires_grad_() for h in (4, 2, 2))
+        query, key, value = (
+            shard(torch.randn(2, h, length, 8), 2, group=group, layout=layout).requires_grad_()
+            for h in (4, 2, 2)
+        )
         output = ContextParallel(group, layout, "ring").attention(query, key, value, mask=mask)
         forward = len(sent), sum(sent)
         sent.clear()
@@ -92,12 +99,19 @@ def count_messages(group: Any, length: int, layout: str, mask: Any) -> dict[str,
         dist.batch_isend_irecv = original
 
 
-def ring_traffic(sizes: Sequence[int], rank: int, hops: int, row: int) -> dict[str, tuple[int, int]]:
+def ring_traffic(
+    sizes: Sequence[int], rank: int, hops: int, row: int
+) -> dict[str, tuple[int, int]]:
     """Messages and bytes of one rank; a position's keys and values take `row` bytes, as do their gradients."""
     held = [sizes[(rank - hop) % len(sizes)] for hop in range(hops + 1)]
     forward = sum(n > 0 for n in held[:hops]), sum(held[:hops]) * row
-    follow = held if hops else []  # sums of gradients, one hop behind, which go home from where they end
-    return {"forward": forward, "backward": (forward[0] + sum(n > 0 for n in follow), forward[1] + sum(follow) * row)}
+    follow = (
+        held if hops else []
+    )  # sums of gradients, one hop behind, which go home from where they end
+    return {
+        "forward": forward,
+        "backward": (forward[0] + sum(n > 0 for n in follow), forward[1] + sum(follow) * row),
+    }
 
 
 @pytest.mark.parametrize(("layout", "mask", "hops"), [
@@ -108,18 +122,25 @@ def ring_traffic(sizes: Sequence[int], rank: int, hops: int, row: int) -> dict[s
 ])  # fmt: skip
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("length", [48, 37])
-def test_messages_and_bytes_are_those_of_the_formulas(length: int, ranks: int, layout: str, mask: Any, hops: Any) -> None:
+def test_messages_and_bytes_are_those_of_the_formulas(
+    length: int, ranks: int, layout: str, mask: Any, hops: Any
+) -> None:
     if ranks not in hops or (hops[ranks] == 0 and length != 48):
         pytest.skip("this cut goes through a document")
     counted = on(ranks, count_messages, length, layout, mask)
-    row = 2 * 2 * (8 + 8) * 4  # batch × key heads × sizes × bytes of float32; gradients travel as float32 too
+    row = (
+        2 * 2 * (8 + 8) * 4
+    )  # batch × key heads × sizes × bytes of float32; gradients travel as float32 too
     sizes = Layout(ranks, layout).sizes(length)
     for rank, found in enumerate(counted):
         assert found == ring_traffic(sizes, rank, hops[ranks], row)
     if length == 48 and mask is None:  # equal shards: the formulas as the docs print them
         job = Job(length, ranks, heads=4, key_heads=2, head_size=8, batch=2, itemsize=4)
         assert counted[0]["forward"] == (ranks - 1, (ranks - 1) * job.shard_bytes)
-        assert counted[0]["backward"] == (2 * ranks - 1, (ranks - 1) * job.shard_bytes + ranks * job.gradient_bytes)
+        assert counted[0]["backward"] == (
+            2 * ranks - 1,
+            (ranks - 1) * job.shard_bytes + ranks * job.gradient_bytes,
+        )
 
 
 def count_collectives(group: Any, length: int) -> dict[str, Any]:
@@ -138,12 +159,20 @@ def count_collectives(group: Any, length: int) -> dict[str, Any]:
 
     dist.all_gather, exchange._reduce_scatter = counting_gather, counting_reduce
     try:
-        query, key, value = (shard(torch.randn(2, h, length, 8), 2, group=group).requires_grad_() for h in (4, 2, 2))
-        output = ContextParallel(group, exchange="gather").attention(query, key, value, mask=ll.Causal())
+        query, key, value = (
+            shard(torch.randn(2, h, length, 8), 2, group=group).requires_grad_() for h in (4, 2, 2)
+        )
+        output = ContextParallel(group, exchange="gather").attention(
+            query, key, value, mask=ll.Causal()
+        )
         notes, *forward = sent
         sent.clear()
         output.sum().backward()
-        return {"notes": notes, "forward": (len(forward), sum(forward)), "backward": (len(sent), sum(sent))}
+        return {
+            "notes": notes,
+            "forward": (len(forward), sum(forward)),
+            "backward": (len(sent), sum(sent)),
+        }
     finally:
         dist.all_gather, exchange._reduce_scatter = all_gather, reduce_scatter
 
@@ -152,7 +181,9 @@ def count_collectives(group: Any, length: int) -> dict[str, Any]:
 @pytest.mark.parametrize("length", [48, 37])
 def test_collectives_and_bytes_are_those_of_the_formulas(length: int, ranks: int) -> None:
     row = 2 * 2 * (8 + 8) * 4  # batch × key heads × sizes × bytes of float32
-    sent = (ranks - 1) * max(Layout(ranks).sizes(length)) * row  # the keys and values, and later their gradients
+    sent = (
+        (ranks - 1) * max(Layout(ranks).sizes(length)) * row
+    )  # the keys and values, and later their gradients
     forward, backward = (1, sent), (2, 2 * sent)
     notes = (ranks - 1) * 20 * 8  # the 20 integers in which the ranks compare shapes and options
     for found in on(ranks, count_collectives, length):
@@ -217,7 +248,11 @@ def peak_memory(group: Any, exchange: str) -> dict[str, int]:
     direction = torch.ones_like(output)
     with Live(query, key, value, output, direction) as backward:
         output.backward(direction)
-    return {"forward": forward.most, "backward": backward.most, "largest": max(forward.largest, backward.largest)}
+    return {
+        "forward": forward.most,
+        "backward": backward.most,
+        "largest": max(forward.largest, backward.largest),
+    }
 
 
 def test_no_rank_holds_all_keys_unless_it_gathers() -> None:
@@ -290,22 +325,30 @@ def test_shards_that_do_not_fit_are_one_error_on_every_rank(what: str, message: 
     answers = on(3, wrong_shards, what)
     for rank, answer in enumerate(answers):
         if what == "own" and rank == 1:
-            assert answer.startswith("ShapeError: query has shape (2, 4, 8): context_parallel takes four axes")
+            assert answer.startswith(
+                "ShapeError: query has shape (2, 4, 8): context_parallel takes four axes"
+            )
         elif what == "option" and rank == 1:
             assert answer.startswith("ArgumentError: softcap=-1.0: it bounds the logits")
         elif what == "strange" and rank == 1:
             assert answer.startswith("ValueError: too many dimensions 'str'")
         elif what == "list" and rank == 1:
-            assert answer.startswith("DtypeError: query is a list: context_parallel takes torch tensors")
+            assert answer.startswith(
+                "DtypeError: query is a list: context_parallel takes torch tensors"
+            )
         else:
             assert re.match(message, answer), answer
 
 
 def wrong_parts(group: Any) -> None:
     rank, outside = dist.get_rank(group), dist.new_group([0])
-    with pytest.raises(ShapeError, match=r"parts do not fit together: this one has positions of shape \((3|4|5),\)"):
+    with pytest.raises(
+        ShapeError, match=r"parts do not fit together: this one has positions of shape \((3|4|5),\)"
+    ):
         unshard(torch.ones(2, 3 + rank), 0, group=group)
-    with pytest.raises(ShapeError, match="the ranks hold 2, 5, 8 positions, but a zigzag layout of 15"):
+    with pytest.raises(
+        ShapeError, match="the ranks hold 2, 5, 8 positions, but a zigzag layout of 15"
+    ):
         unshard(torch.ones(2 + 3 * rank), 0, group=group)
     site = Site("a", 0, *np.ones((2, 1, 1, 4, 8), np.float32))
     with pytest.raises(ArgumentError, match=r"rank 0 has 1 \(a\), and rank 1 has 2 \(a, a\)"):
@@ -380,7 +423,10 @@ def inside_ddp(group: Any, sharded: bool) -> dict[str, torch.Tensor]:
     model.cp = ContextParallel(group, exchange="ring")
     wrapped(shard(x, 1, group=group)).square().sum().backward()
     ranks = dist.get_world_size(group)  # both average over ranks; the loss is a sum over them
-    return {name: ranks * (p.grad.full_tensor() if sharded else p.grad).clone() for name, p in model.named_parameters()}
+    return {
+        name: ranks * (p.grad.full_tensor() if sharded else p.grad).clone()
+        for name, p in model.named_parameters()
+    }
 
 
 class Small(torch.nn.Module):
@@ -416,7 +462,11 @@ def on_a_mesh(group: Any) -> bool:
     dist.broadcast(key, 0)
     mine = [shard(x, 2, mesh=mesh["context"]) for x in (query, key, key)]
     output = ll.torch.context_parallel(*mine, mesh=mesh["context"], mask=ll.Causal())
-    same = torch.allclose(unshard(output, 2, mesh=mesh["context"]), ll.attention(query, key, key, mask=ll.Causal()), atol=1e-6)
+    same = torch.allclose(
+        unshard(output, 2, mesh=mesh["context"]),
+        ll.attention(query, key, key, mask=ll.Causal()),
+        atol=1e-6,
+    )
     places = positions(13, mesh=mesh["context"])
     with pytest.raises(ArgumentError, match=r"mesh\['context'\]"):
         ll.torch.context_parallel(*mine, mesh=mesh)
@@ -470,10 +520,16 @@ def test_without_a_group_the_first_rank_records_alone(tmp_path: Path) -> None:
 
 def captured(group: Any, path: str) -> bool:
     rng = np.random.default_rng(0)
-    query, key = (torch.from_numpy(rng.normal(size=(1, h, 29, 8)).astype(np.float32)) for h in (4, 2))
+    query, key = (
+        torch.from_numpy(rng.normal(size=(1, h, 29, 8)).astype(np.float32)) for h in (4, 2)
+    )
     words = tuple(f"w{i}" for i in positions(29, group=group).tolist())
     own = [shard(x, 2, group=group).numpy() for x in (query, key)]
-    whole = gather_capture(Capture((Site("a", 0, *own), Site("b", 1, *own)), (words,), source={"model": "x"}), group=group, mask=ll.Causal())
+    whole = gather_capture(
+        Capture((Site("a", 0, *own), Site("b", 1, *own)), (words,), source={"model": "x"}),
+        group=group,
+        mask=ll.Causal(),
+    )
     if whole is None:
         return True
     whole.save(path)
@@ -492,7 +548,9 @@ def gathered_health(group: Any) -> Any:
     query, key = torch.randn(1, 2, 29, 8, generator=rng), torch.randn(1, 2, 29, 8, generator=rng)
     own = [shard(x, 2, group=group) for x in (query, key, key)]
     seen = ContextParallel(group).inspect(*own, mask=ll.Causal())
-    return gather_health(seen.health, group=group), ll.inspect(query, key, key, mask=ll.Causal()).health
+    return gather_health(seen.health, group=group), ll.inspect(
+        query, key, key, mask=ll.Causal()
+    ).health
 
 
 def test_health_gathers() -> None:

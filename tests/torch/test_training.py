@@ -22,7 +22,9 @@ def curve(model: Language, steps: int) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-9), (torch.float32, 2e-3)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "bound"), [(torch.float64, 1e-9), (torch.float32, 2e-3)], ids=str
+)
 def test_loss_curves_agree(dtype: torch.dtype, bound: float) -> None:
     """To rounding: float64 to nine digits; float32 no further apart than two roundings of torch's own."""
     torch.manual_seed(0)

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from limelight.cli import watch as command
-from limelight.cli.watch import Watched
 from limelight.errors import ArgumentError, FileError
+from limelight.journal.run import Run
 from limelight.journal.writing import Journal
 from limelight.torch.monitor.alarms import DEFAULTS
 
@@ -26,7 +26,15 @@ def record(step: int, logit: float = 3.0, **more: Any) -> dict[str, Any]:
             "max_prob": [0.3, None], "entropy": [1.5, None], "spread": [0.7, None], "peaked": [0.0, None],
             "saturated": [0.25, None]}  # fmt: skip
     sites = [{"name": f"blocks.{i}.attention", "layer": i, **site} for i in range(2)]
-    return {"kind": "record", "step": step, "time": time.time(), "ranks": 1, "loss": 2.5, **more, "sites": sites}
+    return {
+        "kind": "record",
+        "step": step,
+        "time": time.time(),
+        "ranks": 1,
+        "loss": 2.5,
+        **more,
+        "sites": sites,
+    }
 
 
 def alarm(step: int, event: str) -> dict[str, Any]:
@@ -42,7 +50,7 @@ def write(path: Path, *lines: dict[str, Any]) -> Path:
     return path
 
 
-def shown(run: Watched) -> str:
+def shown(run: Run) -> str:
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(command.view(run))
     console.file.close()
@@ -51,26 +59,33 @@ def shown(run: Watched) -> str:
 
 def test_a_file_is_read_as_it_grows(tmp_path: Path) -> None:
     path = write(tmp_path / "run.jsonl", HEADER, record(0))
-    run = Watched.open(path)
-    assert [r["step"] for r in run.records] == [0]
-    assert not run.update()
+    run = Run.open(path)
+    assert run.view("spread", 9).steps == [0]
+    assert not run.read_on()
     with path.open("a") as file:
         file.write(json.dumps(record(50))[:40])
-    assert not run.update()  # half a line is not there yet
+    assert not run.read_on()  # half a line is not there yet
     with path.open("a") as file:
         file.write(json.dumps(record(50))[40:] + "\n" + json.dumps(alarm(50, "raised")) + "\n")
-    assert run.update()
-    assert [r["step"] for r in run.records] == [0, 50]
-    assert list(run.active) == [("logit", "blocks.1.attention", 0)]
-    write(path, alarm(100, "cleared"), {"kind": "something new"}, {"kind": "end", "step": 101, "time": 0.0, "reason": "closed"})
-    assert run.update()
-    assert not run.active
-    assert run.end is not None
+    assert run.read_on()
+    assert run.view("spread", 9).steps == [0, 50]
+    assert [(a.alarm, a.site, a.head) for a in run.on] == [("logit", "blocks.1.attention", 0)]
+    write(
+        path,
+        alarm(100, "cleared"),
+        {"kind": "something new"},
+        {"kind": "end", "step": 101, "time": 0.0, "reason": "closed"},
+    )
+    assert run.read_on()
+    assert not run.on
+    assert run.ended == "closed"
 
 
 def test_what_is_shown(tmp_path: Path) -> None:
-    path = write(tmp_path / "run.jsonl", HEADER, record(0), record(50, 99.0, lr=0.001), alarm(50, "raised"))
-    run = Watched.open(path)
+    path = write(
+        tmp_path / "run.jsonl", HEADER, record(0), record(50, 99.0, lr=0.001), alarm(50, "raised")
+    )
+    run = Run.open(path)
     text = shown(run)
     assert "GPT  step 50  loss 2.5  lr 0.001" in text
     assert "⚠ logit: layer 1, head 0: max logit 120 at step 50, when it rang" in text
@@ -79,9 +94,9 @@ def test_what_is_shown(tmp_path: Path) -> None:
     assert "▆·" in text  # a head without judged rows is a dot
     assert "▁█" in text  # the logit went up
     write(path, record(100, 1955.0))
-    run.update()
+    run.read_on()
     assert "layer 1, head 0: max logit 1955 (120 when it rang, at step 50)" in shown(run)
-    waiting = shown(Watched.open(write(tmp_path / "empty.jsonl", HEADER)))
+    waiting = shown(Run.open(write(tmp_path / "empty.jsonl", HEADER)))
     assert "waiting for the first record" in waiting
 
 
@@ -92,14 +107,19 @@ def test_json_and_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert state["records"] == 2
     assert state["latest"]["step"] == 50
     assert state["alarms"][0]["alarm"] == "logit"
-    pytest.importorskip("matplotlib")
+    command.watch(path, plot=tmp_path / "run.svg")
+    drawn = (tmp_path / "run.svg").read_text()
+    assert all(words in drawn for words in (*command.PANELS.values(), ">alarm<", ">step<"))
+    capsys.readouterr()
     command.watch(path, plot=tmp_path / "run.png")
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
     assert "drew 2 records" in capsys.readouterr().out
-    with pytest.raises(ArgumentError, match=r"run\.png is there already: give --force to replace it"):
+    with pytest.raises(
+        ArgumentError, match=r"run\.png is there already: give --force to replace it"
+    ):
         command.watch(path, plot=tmp_path / "run.png")
     command.watch(path, plot=tmp_path / "run.png", force=True)
-    with pytest.raises(FileError, match=r"run\.gif ends in \.gif: it is written as .png or .svg or .pdf"):
+    with pytest.raises(FileError, match=r"run\.gif ends in \.gif: it is written as .png or .svg"):
         command.watch(path, plot=tmp_path / "run.gif")
     with pytest.raises(FileError, match=r"there is no folder .*nowhere"):
         command.watch(path, plot=tmp_path / "nowhere" / "run.png")
@@ -109,12 +129,18 @@ def test_json_and_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_it_follows_until_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "run.jsonl", HEADER, record(0))
-    screen = Console(force_terminal=True, width=120, record=True, file=(tmp_path / "screen").open("w"))
+    screen = Console(
+        force_terminal=True, width=120, record=True, file=(tmp_path / "screen").open("w")
+    )
     monkeypatch.setattr(command, "console", lambda: screen)
 
     def train() -> None:
         time.sleep(0.3)
-        write(path, record(50, 77.0), {"kind": "end", "step": 51, "time": 0.0, "reason": "ValueError: out of data"})
+        write(
+            path,
+            record(50, 77.0),
+            {"kind": "end", "step": 51, "time": 0.0, "reason": "ValueError: out of data"},
+        )
 
     writer = threading.Thread(target=train)
     writer.start()

@@ -1,4 +1,4 @@
-"""The saturation lab's curves: means over draws from limelight.saturation, by size and keys.
+"""The saturation lab's curves: means over draws from limelight.learn.saturation, by size and keys.
 
 python web/golden/curves.py           writes web/src/learn/lab/curves.json
 python web/golden/curves.py --check   fails where the file is not what the library gives
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from compare import same
 
-from limelight.saturation import curve
+from limelight.learn.saturation import curve
 
 PATH = Path(__file__).parents[1] / "src/learn/lab/curves.json"
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)

@@ -15,7 +15,7 @@ import numpy as np
 from compare import same
 
 import limelight as ll
-from limelight.trace import trace
+from limelight.worked.trace import trace
 
 HERE = Path(__file__).parent
 

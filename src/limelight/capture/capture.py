@@ -11,7 +11,8 @@ from typing import Any
 from limelight.capture.health import HealthTables
 from limelight.capture.site import Array, Labels, Site, as_labels
 from limelight.errors import ArgumentError
-from limelight.numbers import counted
+from limelight.offers import offered
+from limelight.writing.numbers import counted
 
 
 @dataclass(frozen=True)
@@ -90,21 +91,23 @@ class Capture:
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], *, verify: bool = True, mapped: bool = True
+        cls, path: str | os.PathLike[str], *, verify: bool = True, mapped: bool = False
     ) -> Capture:
         """Read a saved capture; a damaged or foreign file is a FileError that says why.
 
-        mapped   the arrays are views of the file; False reads them, so that nothing done to the
-                 file afterwards matters
+        verify   compare the content with the file's checksum
+        mapped   look at the file where it is, for one that is larger than the memory. A file that
+                 was written to meanwhile is refused where that is noticed; but one that is cut
+                 short in the middle of a look ends the process (SIGBUS). Without it the file is
+                 read, and nothing done to it afterwards matters
         """
         from limelight.capture import file
 
         return file.load(path, verify=verify, mapped=mapped)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        from limelight.notebook import mimebundle
-
-        return mimebundle(self)
+        made: dict[str, Any] = offered("notebook").mimebundle(self)
+        return made
 
     def __repr__(self) -> str:
         words = [counted(len(self.sites), "site")]

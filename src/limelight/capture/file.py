@@ -2,27 +2,39 @@
 
 The text "limelight" is JSON: the format's version, the sites with the names of their tensors, the
 masks and the token texts (each once, however many sites share it), the grid and the source. Readers
-check every name, shape and number before anything is built from them.
+check every name, shape and number before anything is built from them, and what they do not know
+they leave alone.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from limelight.capture import maskfile, tensors
+from limelight.capture import tensors
 from limelight.capture.capture import Capture, Grid
 from limelight.capture.site import Labels, Rows, Site
 from limelight.errors import ArgumentError, FileError, LimelightError
+from limelight.intake import from_json, open_plain
 from limelight.masks import Mask
+from limelight.masks import file as mask_file
+from limelight.writing.files import as_path
 
 FORMAT, VERSION, MARK = "limelight-capture", 1, "limelight"
+MOST_SITES = 16_384
+MOST_POSITIONS = 1 << 25  # queries and keys of all sites together, in every entry of the batch
+MOST_MASKS = 1 << 25  # intervals of all sites' masks together
+LONGEST_NAME, LONGEST_TOKEN = 1_000, 10_000  # characters
+MOST_PIXELS = 50_000_000  # of one image
+MOST_PATCHES = 1 << 24
 ARRAYS = ("query", "key", "value", "sinks", "bias")
 ROWS = ("logsumexp", "max_logit", "entropy")
+REAL = ("real_keys", "real_queries")
 MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError,
              OverflowError)  # fmt: skip
 SAVED_AS = {None: None, "float64": np.float64, "float32": np.float32, "float16": np.float16}
@@ -46,7 +58,7 @@ def save(capture: Capture, path: str | os.PathLike[str], dtype: str | None = Non
         "image": capture.image is not None,
         "source": capture.source,
     }  # fmt: skip
-    meaning["masks"] = [maskfile.encode(mask, f"mask.{i}", parts) for i, mask in enumerate(masks)]
+    meaning["masks"] = [mask_file.encode(mask, f"mask.{i}", parts) for i, mask in enumerate(masks)]
     meaning["labels"] = labels
     if capture.image is not None:
         parts["image"] = np.asarray(capture.image)
@@ -61,7 +73,7 @@ def save(capture: Capture, path: str | os.PathLike[str], dtype: str | None = Non
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"the capture cannot be written as JSON: {error}") from None
     try:
-        _capture(json.loads(text), parts)  # what could not be opened again is not saved
+        _capture(_meaning(text), parts)  # what could not be opened again is not saved
     except LimelightError as error:
         raise ArgumentError(f"the capture cannot be saved: {error}") from None
     except MALFORMED:
@@ -70,17 +82,37 @@ def save(capture: Capture, path: str | os.PathLike[str], dtype: str | None = Non
     tensors.write(path, parts, {MARK: text})
 
 
-def load(path: str | os.PathLike[str], *, verify: bool = True, mapped: bool = True) -> Capture:
-    parts, texts = tensors.read(path, mark=MARK, verify=verify, mapped=mapped)
+def load(
+    path: str | os.PathLike[str],
+    *,
+    file: BinaryIO | None = None,
+    verify: bool = True,
+    mapped: bool = False,
+    numbers: bool = True,
+) -> Capture:
+    """The capture in a file; `file`, `verify`, `mapped` and `numbers` as in tensors.read."""
+    with open_plain(path) if file is None else nullcontext(file) as opened:
+        parts, texts = tensors.read(
+            path, file=opened, mark=MARK, verify=verify, mapped=mapped, numbers=numbers
+        )
+        watch = tensors.Watch(as_path(path), opened) if mapped and numbers else None
     try:
-        meaning = json.loads(texts[MARK])
-        return _capture(meaning, parts)
+        return _capture(_meaning(texts[MARK]), parts, watch)
     except FileError as error:
         raise FileError(f"{path}: {error}") from None
     except LimelightError as error:
         raise FileError(f"{path}: the capture does not fit together: {error}") from None
     except MALFORMED:
         raise FileError(f"{path}: the capture's description is malformed") from None
+    except MemoryError:
+        raise FileError(f"{path}: the memory does not suffice for it") from None
+
+
+def _meaning(text: str) -> Any:
+    try:
+        return from_json(text)
+    except ValueError as error:
+        raise FileError(f"the capture's description is malformed: {error}") from None
 
 
 def _describe(
@@ -90,6 +122,7 @@ def _describe(
     site = site if dtype in (None, site.query.dtype) else _rounded(site, dtype)
     held = {part: getattr(site, part) for part in ARRAYS}
     held |= {} if site.rows is None else vars(site.rows)
+    held |= {part: getattr(site, part) for part in REAL}
     names = {}
     for part, array in held.items():
         if array is not None:
@@ -147,7 +180,7 @@ def _once(known: list[Labels], labels: Labels) -> int | None:
     return known.index(labels)
 
 
-def _capture(meaning: Any, parts: dict[str, Any]) -> Capture:
+def _capture(meaning: Any, parts: dict[str, Any], watch: tensors.Watch | None = None) -> Capture:
     if meaning["format"] != FORMAT:
         raise FileError("a safetensors file, but not a limelight capture")
     if type(meaning["version"]) is not int or meaning["version"] > VERSION:
@@ -157,8 +190,11 @@ def _capture(meaning: Any, parts: dict[str, Any]) -> Capture:
         )
     if not all(isinstance(meaning[part], list) for part in ("sites", "masks", "labels")):
         raise TypeError
-    masks = [maskfile.decode(tree, parts) for tree in meaning["masks"]]
+    if len(meaning["sites"]) > MOST_SITES:
+        raise FileError(f"{len(meaning['sites']):,} sites, and a capture has up to {MOST_SITES:,}")
+    masks = mask_file.decode_all(meaning["masks"], parts)
     labels = [_labels(entries) for entries in meaning["labels"]]
+    room = Room()
 
     def texts(which: Any) -> Labels:
         return () if which is None else labels[_count(which)]
@@ -168,15 +204,18 @@ def _capture(meaning: Any, parts: dict[str, Any]) -> Capture:
         named = entry["tensors"]
         held = {part: parts[named[part]] for part in ARRAYS if part in named}
         rows = [parts[named[part]] for part in ROWS if part in named]
+        real = {part: _real(parts[named[part]]) for part in REAL if part in named}
+        name = _text(entry["name"], LONGEST_NAME)
         if any(array.dtype.kind != "f" for array in (*held.values(), *rows)):
-            raise FileError(f"the site {entry['name']!r} holds arrays that are not numbers")
+            raise FileError(f"the site {name!r} holds arrays that are not numbers")
+        mask = None if entry["mask"] is None else masks[_count(entry["mask"])]
+        room.take(held["query"], held["key"], mask)
         sites.append(_checked(Site(
-            name=_text(entry["name"]), layer=_count(entry["layer"]), kind=entry["kind"],
+            name=name, layer=_count(entry["layer"]), kind=entry["kind"],
             scale=_number(entry["scale"]),
             softcap=None if entry["softcap"] is None else _number(entry["softcap"]),
-            mask=None if entry["mask"] is None else masks[_count(entry["mask"])],
-            tokens=texts(entry["tokens"]), query_tokens=texts(entry["query_tokens"]),
-            rows=Rows(*rows) if rows else None, **held,
+            mask=mask, tokens=texts(entry["tokens"]), query_tokens=texts(entry["query_tokens"]),
+            rows=Rows(*rows) if rows else None, watch=watch, **held, **real,
         )))  # fmt: skip
     grid = meaning["grid"]
     return Capture(
@@ -184,11 +223,28 @@ def _capture(meaning: Any, parts: dict[str, Any]) -> Capture:
         tokens=texts(meaning["tokens"]),
         query_tokens=texts(meaning["query_tokens"]),
         image=_image(parts["image"]) if meaning["image"] else None,
-        grid=None
-        if grid is None
-        else Grid(*(_count(grid[k]) for k in ("rows", "columns", "start"))),
+        grid=None if grid is None else _grid(grid),
         source=dict(meaning["source"]),
     )
+
+
+class Room:
+    """What a file may ask for: tensors and masks can be named by any number of sites."""
+
+    def __init__(self) -> None:
+        self.positions, self.masks = MOST_POSITIONS, MOST_MASKS
+
+    def take(self, query: Any, key: Any, mask: Mask | None) -> None:
+        if query.ndim != 4 or key.ndim != 4:
+            return  # no site is made of them
+        batch, queries, keys = query.shape[0], query.shape[2], key.shape[2]
+        self.positions -= max(1, batch) * (queries + keys)
+        if self.positions < 0:
+            raise FileError(f"its sites have more than {MOST_POSITIONS:,} queries and keys")
+        if mask is not None:
+            self.masks -= mask_file.intervals(mask, queries, keys)
+        if self.masks < 0:
+            raise FileError(f"its masks are more than {MOST_MASKS:,} intervals")
 
 
 def _checked(site: Site) -> Site:
@@ -200,19 +256,28 @@ def _checked(site: Site) -> Site:
 
 
 def _labels(entries: Any) -> Labels:
-    return tuple(tuple(_text(text) for text in entry) for entry in entries)
+    return tuple(tuple(_text(text, LONGEST_TOKEN) for text in entry) for entry in entries)
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, longest: int) -> str:
     if not isinstance(value, str):
         raise TypeError
+    if len(value) > longest:
+        raise FileError(f"a text in it has {len(value):,} characters, and may have {longest:,}")
     return value
 
 
 def _count(value: Any) -> int:
-    if type(value) is not int or value < 0:
+    if type(value) is not int or not 0 <= value < 1 << 31:
         raise TypeError
     return value
+
+
+def _grid(grid: Any) -> Grid:
+    rows, columns, start = (_count(grid[part]) for part in ("rows", "columns", "start"))
+    if not 0 < rows * columns <= MOST_PATCHES:
+        raise FileError(f"its image has {rows:,} × {columns:,} patches")
+    return Grid(rows, columns, start)
 
 
 def _number(value: Any) -> float:
@@ -221,7 +286,16 @@ def _number(value: Any) -> float:
     return float(value)
 
 
+def _real(array: Any) -> Any:
+    """Flags, which the file holds as bytes."""
+    if array.dtype not in (np.uint8, np.bool_):
+        raise FileError("it marks its padding by other numbers than bytes")
+    return array.astype(np.bool_)
+
+
 def _image(array: Any) -> Any:
-    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[3] != 3:
-        raise FileError("its image is not one: uint8 [batch, height, width, 3]")
+    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[3] != 3 or not array.size:
+        raise FileError("its image is not one: uint8 [batch, height, width, 3], and none of them 0")
+    if array.shape[1] * array.shape[2] > MOST_PIXELS:
+        raise FileError(f"its image has more than {MOST_PIXELS:,} pixels")
     return array

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from limelight.capture.site import Site
 from limelight.errors import ArgumentError
 from limelight.health import PEAKED, SATURATED, Summary, written
-from limelight.numbers import counted
-from limelight.tables import columns, lit
+from limelight.writing.numbers import counted
+from limelight.writing.tables import columns, lit
 
 Table = NDArray[np.float64]
 FIGURES = tuple(field.name for field in fields(Summary))

@@ -7,32 +7,39 @@ dot product, a row is n of them, and the n×n matrix is never held.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from limelight.arrays import as_numpy, index, is_integer, pick
 from limelight.call import Call, as_float, prepare
-from limelight.capture.intervals import Entry
-from limelight.cell import Cell, cell
 from limelight.engines import choose
 from limelight.errors import ArgumentError, ShapeError
 from limelight.health import Health
-from limelight.masks import Mask, as_mask
-from limelight.numbers import counted
+from limelight.masks import Mask, as_mask, spans
+from limelight.masks.measured import Entry, Intervals
+from limelight.offers import offered
 from limelight.reference import State
+from limelight.worked.cell import Cell, cell
+from limelight.writing.numbers import counted
 
 if TYPE_CHECKING:
-    from limelight.heatmap import Heatmap, Top
-    from limelight.trace import Trace
+    from limelight.capture.tensors import Watch
+    from limelight.looking.heatmap import Heatmap
+    from limelight.looking.weights import Top
+    from limelight.worked.trace import Trace
 
 Array = NDArray[Any]
 Labels = tuple[tuple[str, ...], ...]  # one tuple of texts for each batch entry
+Which = int | list[int] | tuple[int, ...] | range | NDArray[Any] | None  # one, some, or all
+Seen = TypeVar("Seen", Array, "Heatmap", "Top")
 KINDS = ("self", "cross")
-SHORT = 4096  # keys that are summed in about a millisecond
+ROUNDED = 1e-2  # what a row of weights in a half type may lack to 1
+SUMMED = 1 << 18  # keys up to which a cell's row is summed anew: a tenth of a second or so
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +50,11 @@ class Rows:
     max_logit: Array
     entropy: Array
 
+    def where(self, real: NDArray[np.bool_]) -> Rows:
+        """The same with rows that see nothing where a query [B, Nq] is not real."""
+        empty = zip(vars(self).values(), (-np.inf, -np.inf, 0.0), strict=True)
+        return Rows(*(np.where(real[:, None], array, array.dtype.type(x)) for array, x in empty))
+
 
 @dataclass(frozen=True, eq=False)
 class Site:
@@ -52,7 +64,9 @@ class Site:
     softcap, bias, sinks and mask as in limelight.attention. `kind` is "self" or "cross". `tokens`
     names the keys and `query_tokens` the queries, one tuple for each batch entry; ids become their
     digits, and either may be empty. `rows` holds the statistics of the pass that the model made,
-    where it was recorded.
+    where it was recorded. `real_keys` [B, Nk] and `real_queries` [B, Nq] are False at padding, None
+    where there is none: a query that is padding is no row, and is shown as one that sees nothing.
+    `watch` refuses arrays that are mapped from a file which has changed.
 
     >>> import numpy as np
     >>> query, key = np.array([[[[2.0, 1]]]]), np.array([[[[2.0, 1], [1, 0], [0, -1]]]])
@@ -75,6 +89,9 @@ class Site:
     tokens: Labels = ()
     query_tokens: Labels = ()
     rows: Rows | None = None
+    real_keys: NDArray[np.bool_] | None = None
+    real_queries: NDArray[np.bool_] | None = None
+    watch: Watch | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -111,12 +128,63 @@ class Site:
             if labels and [len(entry) for entry in labels] != [length] * self.batch:
                 raise ShapeError(f"site {self.name}: {name} names {[len(e) for e in labels]} "
                                  f"positions, and there are {self.batch} × {length}")  # fmt: skip
+        if self.real_queries is None and self.kind == "self" and self.queries <= self.keys:
+            real = self.real_keys
+            tail = None if real is None else real[:, self.keys - self.queries :]
+            object.__setattr__(self, "real_queries", tail)
+        for name, length in (("real_keys", self.keys), ("real_queries", self.queries)):
+            object.__setattr__(self, name, self._flags(name, length))
         if self.rows is not None:
             shape = (self.batch, self.heads, self.queries)
             for name, array in vars(self.rows).items():
                 if array.shape != shape:
                     raise ShapeError(f"site {self.name}: {name} has shape {array.shape}, and the "
                                      f"rows are {shape}")  # fmt: skip
+
+    @classmethod
+    def from_weights(
+        cls,
+        name: str,
+        layer: int,
+        weights: Any,
+        *,
+        tokens: Any = (),
+        query_tokens: Any = (),
+        value: Any = None,
+        kind: str = "self",
+    ) -> Site:
+        """A site of weights that are already there, [B, H, Nq, Nk], from any framework.
+
+        Its logits are the logarithms of the weights, so that everything that looks, judges, draws
+        and saves takes it as it takes any other. A weight of 0 is a key that the row may not see.
+
+        >>> site = Site.from_weights("mine", 0, [[[[1.0, 0.0], [0.25, 0.75]]]])
+        >>> site.weights()
+        array([[[1.  , 0.  ],
+                [0.25, 0.75]]])
+        """
+        given = as_float(as_numpy(weights), "weights")
+        if given.ndim != 4:
+            raise ShapeError(f"weights have shape {given.shape}, and a site takes [batch, heads, "
+                             f"queries, keys]")  # fmt: skip
+        given = given if given.dtype == np.float64 else given.astype(np.float32)
+        total = given.sum(axis=-1, dtype=np.float64)
+        if (given < 0).any():
+            raise ArgumentError("a weight is below 0: give weights as they leave the softmax")
+        off = (np.abs(total - 1) > ROUNDED) & (total != 0)
+        if off.any():
+            raise ArgumentError(
+                f"a row of weights sums to {float(total[off][0]):.4g}: give them as they leave the "
+                f"softmax, before dropout; what a sink takes is a key of its own"
+            )
+        batch, heads, queries, keys = given.shape
+        with np.errstate(divide="ignore"):
+            bias = np.log(given)
+        return cls(
+            name, layer, np.zeros((batch, heads, queries, 1), given.dtype),
+            np.zeros((batch, heads, keys, 1), given.dtype), value=as_numpy(value), scale=1.0,
+            bias=bias, kind=kind, tokens=tokens, query_tokens=query_tokens,
+        )  # fmt: skip
 
     @property
     def batch(self) -> int:
@@ -138,21 +206,51 @@ class Site:
     def keys(self) -> int:
         return int(self.key.shape[2])
 
-    @cached_property
+    @property
     def call(self) -> Call:
         """The whole site as one checked call, without values."""
+        self._look()
+        return self._call
+
+    @cached_property
+    def _call(self) -> Call:
         return prepare(self.query, self.key, **self._rule)
+
+    def _flags(self, name: str, length: int) -> NDArray[np.bool_] | None:
+        """Which positions are real; None where all are."""
+        given = getattr(self, name)
+        if given is None:
+            return None
+        flags = np.asarray(given)
+        if flags.shape != (self.batch, length) or flags.dtype != np.bool_:
+            raise ShapeError(f"site {self.name}: {name} is {flags.dtype} of shape {flags.shape}, "
+                             f"and flags are boolean, {self.batch} × {length}")  # fmt: skip
+        return None if flags.all() else flags
+
+    @cached_property
+    def shown(self) -> Mask | None:
+        """The mask with nothing to see for queries that are padding."""
+        if self.real_queries is None:
+            return self.mask
+        stop = np.where(self.real_queries, self.keys, 0)
+        rows = Intervals(spans.make(0, stop, self.keys)[:, None], self.keys)
+        return rows if self.mask is None else self.mask & rows
+
+    def _look(self) -> None:
+        """Before the numbers are looked at: those of a mapped file may have changed."""
+        if self.watch is not None:
+            self.watch.check()
 
     @property
     def _rule(self) -> dict[str, Any]:
-        return {"mask": self.mask, "bias": self.bias, "scale": self.scale,
+        return {"mask": self.shown, "bias": self.bias, "scale": self.scale,
                 "softcap": self.softcap, "sinks": self.sinks}  # fmt: skip
 
     @cached_property
     def statistics(self) -> Rows:
         """logsumexp, max logit and entropy of every row: recorded, or one pass over the keys."""
         if self.rows is not None:
-            return self.rows
+            return self.rows if self.real_queries is None else self.rows.where(self.real_queries)
         state = choose(self.call).module.forward(self.call, health=True)
         return Rows(state.logsumexp, state.max_logit, state.entropy)
 
@@ -189,12 +287,14 @@ class Site:
             bias=pick(self.bias, batch, head),
             tokens=self.tokens[batch : batch + 1],
             query_tokens=self.query_tokens[batch : batch + 1],
+            real_keys=pick(self.real_keys, batch),
+            real_queries=pick(self.real_queries, batch),
             rows=None if said is None else Rows(*(pick(array, batch, head) for array in said)),
         )
 
     def trace(self, *, head: int = 0, batch: int = 0) -> Trace:
         """Every step of one head, for lengths that a person reads."""
-        from limelight.trace import trace
+        from limelight.worked.trace import trace
 
         one = self.one(head, batch)
         value = one.key[0, 0, :, :0] if one.value is None else one.value[0, 0]
@@ -204,14 +304,14 @@ class Site:
     def cell(self, row: int, column: int, *, head: int = 0, batch: int = 0) -> Cell:
         """One weight with all that goes into it, at any length.
 
-        A short row is summed anew in float64; a long one takes the row's statistics where they
-        are at hand, which are those of a pass in the precision of the arrays.
+        Its row is summed anew in float64, as who checks it by hand would; only one of more than
+        262,144 keys takes the statistics at hand, of a pass in the precision of the arrays.
         """
         head = self._index("head", head, self.heads)
         batch = self._index("batch entry", batch, self.batch)
         row = self._index("row", row, self.queries)
         column = self._index("column", column, self.keys)
-        known = self.statistics if self.measured and self.keys > SHORT else None
+        known = self.statistics if self.measured and self.keys > SUMMED else None
         at = (batch, head, row)
         return cell(
             self._valued, row, column, head=head, batch=batch,
@@ -222,42 +322,65 @@ class Site:
         )  # fmt: skip
 
     def weights(
-        self, rows: Any = None, columns: Any = None, *, head: int = 0, batch: int = 0
+        self, rows: Any = None, columns: Any = None, *, head: Which = None, batch: int = 0
     ) -> Array:
-        """An exact block of one head's weights: [rows, columns]."""
-        from limelight.heatmap import weights_of
+        """An exact block of the weights: [heads, rows, columns], of one head [rows, columns].
 
-        one = self.one(head, batch)
-        found = weights_of(one.call, rows=rows, columns=columns, logsumexp=one._logsumexp)
-        return np.asarray(found[0, 0])
+        `head` is None for all heads, a number for one, or a list of some; so with every look.
+        """
+        from limelight.looking.weights import weights_of
+
+        def look(site: Site) -> Array:
+            found = weights_of(site.call, rows=rows, columns=columns, logsumexp=site._logsumexp)
+            return np.asarray(found[0])
+
+        return self._by_head(look, head, batch)
 
     def heatmap(
         self, shape: tuple[int, int] = (256, 256), pool: str = "max", rows: Any = None,
-        columns: Any = None, *, head: int = 0, batch: int = 0,
+        columns: Any = None, *, head: Which = None, batch: int = 0,
     ) -> Heatmap:  # fmt: skip
-        """One head's weights pooled to a picture of the given shape, at any length."""
-        from limelight.heatmap import heatmap_of
+        """The weights pooled to pictures of the given shape, at any length."""
+        from limelight.looking.heatmap import heatmap_of
 
-        one = self.one(head, batch)
-        found = heatmap_of(one.call, shape=shape, pool=pool, rows=rows, columns=columns,
-                           logsumexp=one._logsumexp)  # fmt: skip
-        return found.head(0, 0)
+        def look(site: Site) -> Heatmap:
+            found = heatmap_of(site.call, shape=shape, pool=pool, rows=rows, columns=columns,
+                               logsumexp=site._logsumexp)  # fmt: skip
+            return found.head(0)
 
-    def received(self, *, head: int = 0, batch: int = 0) -> Array:
-        """The attention each key gets from one head, summed over its queries: [keys]."""
-        from limelight.heatmap import received_of
+        return self._by_head(look, head, batch)
 
-        one = self.one(head, batch)
-        found = received_of(one.call, logsumexp=one._logsumexp)
-        return np.asarray(found[0, 0])
+    def received(self, *, head: Which = None, batch: int = 0) -> Array:
+        """The attention each key gets, summed over the queries: [heads, keys]; of one [keys]."""
+        from limelight.looking.weights import received_of
 
-    def top(self, rows: Any = None, k: int = 8, *, head: int = 0, batch: int = 0) -> Top:
-        """The k keys with the most weight for each of the rows: columns and weights [rows, k]."""
-        from limelight.heatmap import top_of
+        def look(site: Site) -> Array:
+            return np.asarray(received_of(site.call, logsumexp=site._logsumexp)[0])
 
-        one = self.one(head, batch)
-        found = top_of(one.call, rows=rows, k=k, logsumexp=one._logsumexp)
-        return replace(found, columns=found.columns[0, 0], weights=found.weights[0, 0])
+        return self._by_head(look, head, batch)
+
+    def top(self, rows: Any = None, k: int = 8, *, head: Which = None, batch: int = 0) -> Top:
+        """The k keys with the most weight for each row: [heads, rows, k]; of one [rows, k]."""
+        from limelight.looking.weights import top_of
+
+        def look(site: Site) -> Top:
+            found = top_of(site.call, rows=rows, k=k, logsumexp=site._logsumexp)
+            return replace(found, columns=found.columns[0], weights=found.weights[0])
+
+        return self._by_head(look, head, batch)
+
+    def _by_head(self, look: Callable[[Site], Seen], head: Which, batch: int) -> Seen:
+        """What a look at a site gives, its heads first, for all heads, one, or some."""
+        if head is None:
+            return look(self.entry(batch))
+        if isinstance(head, (list, tuple, range, np.ndarray)):
+            if not len(head):
+                raise ArgumentError(f"no head of {self.name} is named: give some, or None for all")
+            parts = [look(self.one(one, batch)) for one in head]
+            joined: Seen = _each(lambda *arrays: np.concatenate(arrays), *parts)
+            return joined
+        single: Seen = _each(lambda array: array[0], look(self.one(head, batch)))
+        return single
 
     def labels(self, side: str = "key", batch: int = 0) -> tuple[str, ...]:
         """The texts of one side, or the positions as texts where there are none."""
@@ -268,9 +391,8 @@ class Site:
         return texts[batch] if texts else tuple(str(i) for i in range(length))
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        from limelight.notebook import mimebundle
-
-        return mimebundle(self)
+        made: dict[str, Any] = offered("notebook").mimebundle(self)
+        return made
 
     def __repr__(self) -> str:
         shape = f"{self.queries:,} × {self.keys:,}"
@@ -280,6 +402,8 @@ class Site:
         extra += ["sinks"] if self.sinks is not None else []
         extra += ["bias"] if self.bias is not None else []
         mask = "everything" if self.mask is None else self.mask.expression
+        if self.real_queries is not None:
+            extra.append(counted(int((~self.real_queries).sum()), "query") + " of padding")
         return (f"Site({self.name!r}, layer {self.layer}, {self.kind}, batch {self.batch}, "
                 f"{heads}, {shape}, size {self.query.shape[3]}, {mask}"
                 f"{''.join(', ' + word for word in extra)})")  # fmt: skip
@@ -299,10 +423,21 @@ class Site:
 
     @property
     def _logsumexp(self) -> Array | None:
-        return None if self.rows is None else self.rows.logsumexp
+        return None if self.rows is None else self.statistics.logsumexp
 
     def _index(self, name: str, given: int, length: int) -> int:
+        self._look()
         return index(given, length, name, f" at {self.name}")
+
+
+def _each(change: Callable[..., Array], *parts: Any) -> Any:
+    """Arrays changed to one; of maps and of the strongest keys, those that have a head's axis."""
+    first = parts[0]
+    if isinstance(first, np.ndarray):
+        return change(*parts)
+    names = [name for name in ("values", "empty", "columns", "weights")
+             if isinstance(getattr(first, name, None), np.ndarray)]  # fmt: skip
+    return replace(first, **{n: change(*(getattr(part, n) for part in parts)) for n in names})
 
 
 def as_labels(entries: Any, name: str) -> Labels:

@@ -16,6 +16,10 @@ from limelight.cli._lazy import Command, LazyGroup
 LEARN, LOOK, RUN = "Learn the operation", "Look into a model", "This installation"
 
 LazyGroup.table = {
+    "demo": Command(
+        "See what there is: the worked example, a head of a real model, a training run's health.",
+        LEARN,
+    ),
     "score": Command("Work one attention through, step by step, with every number.", LEARN),
     "saturate": Command("See what d_k does to a softmax, and what scaling does about it.", LEARN),
     "exercise": Command("Compute an attention by hand and have every step checked.", LEARN),
@@ -28,7 +32,7 @@ LazyGroup.table = {
         "Open the studio: learn attention by touching it, then read a real model.", LOOK
     ),
     "inspect": Command(
-        "Show what a model's heads do on a text or an image: their health and what they look for.",
+        "Show what a model's heads do on a text or an image: their health and what they look at.",
         LOOK,
     ),
     "heatmap": Command(
@@ -36,6 +40,9 @@ LazyGroup.table = {
     ),
     "heads": Command(
         "Find heads of known kinds: previous token, induction, sink, brackets and more.", LOOK
+    ),
+    "effects": Command(
+        "Switch every head of a model off in turn, and show what that does to its answer.", LOOK
     ),
     "report": Command(
         "Write a capture as one HTML file: health, heads, maps and cells, without a network.", LOOK
@@ -45,13 +52,25 @@ LazyGroup.table = {
     ),
     "watch": Command("Watch a training run's heads: logits, entropy, saturation and alarms.", LOOK),
     "engines": Command("List the engines, and why one is missing on this machine.", RUN),
+    "warm": Command("Compile the GPU kernels that a model will need, before it runs.", RUN),
 }
+
+FIRST = """\
+Scaled dot-product attention with the lights on. Begin with one of these:
+
+  limelight demo                        what there is, in ten seconds
+  limelight studio                      learn it by touching it, in the browser
+  limelight score                       one attention, every number of it
+  limelight inspect bert                what the heads of a real model do
+  limelight report llama -o llama.html  a model's heads as one file to send
+
+All of them: limelight --help. Completion: limelight --install-completion."""
 
 app = typer.Typer(
     cls=LazyGroup,
     name="limelight",
     help="Scaled dot-product attention with the lights on.",
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -68,7 +87,7 @@ def root(
 
         typer.echo(f"limelight {__version__}")
     elif context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+        typer.echo(FIRST)
     else:
         from limelight.engines.native import check_isa
 

@@ -11,12 +11,14 @@ from typing import Annotated, Any, TextIO, cast
 
 import typer
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table
 
 from limelight.errors import ArgumentError
-from limelight.numbers import parse
+from limelight.writing.numbers import parse
+from limelight.writing.terminal import HIDDEN, shown
 
 INDENT = 3  # of tables
 
@@ -49,11 +51,24 @@ def _encoding(stream: TextIO) -> str:
     return getattr(stream, "encoding", None) or "utf-8"
 
 
-def console() -> Console:
-    """Where people's output goes: the terminal's width and colours, or plain text in a pipe."""
-    if sys.stdout.isatty():
-        return Console(highlight=False)
-    return Console(highlight=False, file=cast(TextIO, _Tidy(sys.stdout)))
+class Terminal(Console):
+    """A console on which no text acts: whatever a file says is shown, not obeyed."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else shown(text), style, control)
+
+
+def console(markup: bool = False, stderr: bool = False) -> Console:
+    """Where people's output goes: the terminal's width and colours, or plain text in a pipe.
+
+    `markup` reads [bold] and the like: for commands that print no text of a file, or escape it.
+    """
+    if stderr or sys.stdout.isatty():
+        return Terminal(highlight=False, markup=markup, stderr=stderr)
+    return Terminal(highlight=False, markup=markup, file=cast(TextIO, _Tidy(sys.stdout)))
 
 
 def coloured(out: Console) -> bool:
@@ -124,7 +139,7 @@ def bar(share: float, width: int = 20) -> str:
 
 def column(values: Iterable[float]) -> list[str]:
     """Numbers for one column: all whole, or all to six digits so that the points line up."""
-    from limelight.numbers import number
+    from limelight.writing.numbers import number
 
     numbers = [float(value) for value in values]
     if all(math.isfinite(x) and x == round(x) for x in numbers):
@@ -135,13 +150,13 @@ def column(values: Iterable[float]) -> list[str]:
 
 def print_json(data: Any) -> None:
     """Strict JSON on stdout: what is not a finite number becomes null."""
-    data = plain(data)
+    data = json_safe(data)
     text = _written(data, "")
     try:
         text.encode(_encoding(sys.stdout))
     except UnicodeEncodeError:  # no replacing in what a machine reads: JSON has escapes
         text = _written(data, "", escaped=True)
-    typer.echo(text)
+    typer.echo(HIDDEN.sub(lambda found: json.dumps(found.group())[1:-1], text))
 
 
 def _written(data: Any, margin: str, escaped: bool = False) -> str:
@@ -157,14 +172,14 @@ def _written(data: Any, margin: str, escaped: bool = False) -> str:
     return json.dumps(data, ensure_ascii=escaped, allow_nan=False)
 
 
-def plain(data: Any) -> Any:
+def json_safe(data: Any) -> Any:
     """Arrays and NumPy numbers to lists and numbers; NaN and infinities to None."""
     if isinstance(data, dict):
-        return {str(key): plain(item) for key, item in data.items()}
+        return {str(key): json_safe(item) for key, item in data.items()}
     if hasattr(data, "tolist"):
-        return plain(data.tolist())
+        return json_safe(data.tolist())
     if isinstance(data, (list, tuple)):
-        return [plain(item) for item in data]
+        return [json_safe(item) for item in data]
     if isinstance(data, float) and not math.isfinite(data):
         return None
     return data
@@ -175,9 +190,9 @@ def number(text: str, name: str) -> float:
     text = text.strip()
     value = parse(text)
     if math.isinf(value) and text[-1].isdigit():
-        raise ArgumentError(f"{name}: {text!r} is too large: numbers here have 64 bits")
+        raise ArgumentError(f"{name}: {text[:80]!r} is too large: numbers here have 64 bits")
     if not math.isfinite(value):
-        raise ArgumentError(f"{name}: {text!r} is not a number")
+        raise ArgumentError(f"{name}: {text[:80]!r} is not a number")
     return value
 
 

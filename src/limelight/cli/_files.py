@@ -9,10 +9,13 @@ from typing import Any
 
 from limelight.cli._edge import number
 from limelight.errors import FileError
+from limelight.intake import check_text, read_bounded
 
 ROLES = {"query": "query", "queries": "query", "key": "keys", "keys": "keys",
          "value": "values", "values": "values"}  # fmt: skip
 EXTRAS = ("tokens", "scale", "softcap", "causal")
+MOST_BYTES = 16 << 20
+LONGEST_TOKEN = 10_000  # characters
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -24,13 +27,13 @@ def read(path: Path) -> dict[str, Any]:
     if kind not in (".json", ".csv"):
         raise FileError(f"{path} is neither .json nor .csv: those two are understood")
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise FileError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
+        text = read_bounded(path, MOST_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise FileError(f"{path} is not UTF-8 text") from None
     try:
         found = _from_json(text, path) if kind == ".json" else _from_csv(text, path)
+    except csv.Error as error:
+        raise FileError(f"{path} is not CSV: {error}") from None
     except RecursionError:
         raise FileError(
             f"{path} is nested too deeply: query, keys and values are lists of numbers, or lists "
@@ -66,7 +69,7 @@ def _from_json(text: str, path: Path) -> dict[str, Any]:
             found[name] = _extra(item, name, path)
         else:
             known = ", ".join(["query", "keys", "values", *EXTRAS])
-            raise FileError(f"{path} has {name!r}, which means nothing here: use {known}")
+            raise FileError(f"{path} has {name[:80]!r}, which means nothing here: use {known}")
     return found
 
 
@@ -80,7 +83,12 @@ def _extra(item: Any, name: str, path: Path) -> Any:
     else:
         right, wanted = isinstance(item, float), "a number"
     if item is not None and not right:
-        raise FileError(f"{path}: {name} must be {wanted}, and is {json.dumps(item)}")
+        raise FileError(f"{path}: {name} must be {wanted}, and is {json.dumps(item)[:200]}")
+    for token in item if name == "tokens" and item else ():
+        try:
+            check_text(token, LONGEST_TOKEN)
+        except ValueError as error:
+            raise FileError(f"{path}: tokens: {error}") from None
     return item
 
 
@@ -102,8 +110,8 @@ def _from_csv(text: str, path: Path) -> dict[str, Any]:
         role = ROLES.get(cells[0].strip().lower())
         if role is None:
             raise FileError(
-                f"{path}, line {line}: starts with {cells[0].strip()!r}; each line is a role and "
-                f"its numbers, as query,2,1 or key,2,1 or value,10,0"
+                f"{path}, line {line}: starts with {cells[0].strip()[:80]!r}; each line is a role "
+                f"and its numbers, as query,2,1 or key,2,1 or value,10,0"
             )
         row = [number(cell, f"{path}, line {line}") for cell in cells[1:] if cell.strip()]
         rows = found.setdefault(role, [])

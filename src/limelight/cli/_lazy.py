@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from limelight.cli._stdout import UNWRITABLE, discard, lenient
 from limelight.errors import LimelightError
+from limelight.writing.terminal import shown
 
 FAILED, STOPPED = 2, 130
 
@@ -68,7 +70,9 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in self.table and not args[0].startswith("-"):
-            ctx.fail(f"there is no command {args[0]!r}: choose {', '.join(self.table)}")
+            near = difflib.get_close_matches(args[0], self.table, n=1)
+            meant = f"did you mean {near[0]}?" if near else f"choose {', '.join(self.table)}"
+            ctx.fail(f"there is no command {args[0]!r}: {meant}")
         return super().resolve_command(ctx, args)
 
     def main(
@@ -134,5 +138,5 @@ def usage(error: Any) -> str:
 
 def fail(message: str, code: int = FAILED) -> None:
     """One line on stderr, and out."""
-    typer.echo(f"limelight: {' '.join(message.split())}", err=True)
+    typer.echo(shown(f"limelight: {' '.join(message.split())}"), err=True)
     sys.exit(code)

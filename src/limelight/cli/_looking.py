@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from limelight.cli._edge import table
+from limelight.cli._edge import console, table
 from limelight.errors import ArgumentError, FileError
-from limelight.numbers import counted
+from limelight.writing.numbers import counted
 
 if TYPE_CHECKING:
     from limelight.capture import Capture, HealthTables, Site
@@ -47,7 +46,7 @@ def unoccupied(path: Path, force: bool) -> None:
 
 
 def opened(capture: str) -> Capture:
-    from limelight.captures import open as open_capture
+    from limelight.capture.shipped import open as open_capture
 
     return open_capture(capture)
 
@@ -118,7 +117,7 @@ def progress(words: str) -> Iterator[Callable[[int, int], None]]:
 
     Gives the function to tell of progress: (done, all).
     """
-    errors = Console(stderr=True)
+    errors = console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bars:
         task = bars.add_task(words, total=None)

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from limelight.cli._edge import bar, bar_room, column, narrow, right, show, table, whole
-from limelight.flow import leaders, listed, not_a_number
-from limelight.numbers import counted, given, number, operand
+from limelight.worked.flow import leaders, listed, not_a_number
+from limelight.writing.numbers import counted, given, number, operand
 
 if TYPE_CHECKING:
-    from limelight.by_hand import ByHand
-    from limelight.trace import Trace
+    from limelight.worked.by_hand import ByHand
+    from limelight.worked.trace import Trace
 
 
 MARGIN, GAP = 3, 3  # of the tables: before them, and between two columns
@@ -129,15 +129,25 @@ class Worked:
             return f"{output}The row is not a number: {not_a_number(self.found, (0, 0, self.row))}."
         best = leaders(weights)
         names = listed([self.names[j] for j in best])
-        part = f"{weights[best[0]]:.1%} of the weight".replace("%", " %")
-        share = f"{names} {f'dominates with {part}' if len(best) == 1 else f'have {part} each'}"
+        part = f"{weights[best[0]]:.1%}".replace("%", " %")
+        share = f"{names} {'has' if len(best) == 1 else 'each have'} the largest weight, {part}"
         if figures["keys"] == 1:
             return f"{output}{share}: it is the only one in view."
         return (
-            f"{output}{share}. The row is {figures['verdict']}: max prob "
+            f"{output}{share}{self.contributes()}. The row is {figures['verdict']}: max prob "
             f"{figures['max_prob']:.4f}, gradient {figures['gradient']:.4f}, spread "
             f"{figures['spread']:.4f}."
         )
+
+    def contributes(self) -> str:
+        """Which value is most of the output, by Σ|weight × number|; not always the top key's."""
+        with np.errstate(all="ignore"):  # a value that is not finite has no share to compare
+            adds = np.where(self.seen, self.step["weights"] * np.abs(self.value).sum(axis=-1), 0.0)
+        if not adds.any() or not np.isfinite(adds).all():
+            return ""
+        most = leaders(adds)
+        names = listed([f"value {j}" for j in most]) if len(most) < 4 else f"{len(most)} values"
+        return f", and {names} contribute{'s' if len(most) == 1 else ''} most to the output"
 
     def beside(self, paper: ByHand) -> None:
         """Exact beside by hand, saying which is which."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from limelight.cli._edge import JsonOption, console, indented, print_json, right, show, table, whole
 
@@ -19,7 +18,7 @@ def captures(
     json: JsonOption = False,
 ) -> None:
     """List the captures that come along: models, texts, licences, and how each was made."""
-    from limelight.captures import captures as shipped
+    from limelight.capture.shipped import captures as shipped
 
     found = shipped()
     one = None if name is None else found.row(name)
@@ -31,7 +30,7 @@ def captures(
         head, *lines = found.table()
         view = right(whole(table(*head[:-1]), 0), 2, 3, 4)
         for line in lines:
-            view.add_row(*(escape(cell) for cell in line[:-1]))
+            view.add_row(*line[:-1])
         show(out, view)
         out.print("limelight captures NAME says where one came from; limelight inspect NAME looks "
                   "into it.", style="dim")  # fmt: skip
@@ -39,4 +38,4 @@ def captures(
     for fact in FACTS:
         if one.source.get(fact):
             out.print(fact, style="bold")
-            indented(out, escape(str(one.source[fact]).rstrip()), 3)
+            indented(out, str(one.source[fact]).rstrip(), 3)

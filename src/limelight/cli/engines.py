@@ -26,7 +26,7 @@ def engines(
             row["engine"], "[green]yes[/]" if row["usable"] else "[yellow]no[/]",
             ", ".join(row["devices"]), row["memory"], ", ".join(row["dtypes"]), row["summary"],
         )  # fmt: skip
-    out = console()
+    out = console(markup=True)
     show(out, view)
     for row in found:
         if row["missing"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +16,7 @@ from limelight.errors import ArgumentError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from limelight.exercises import Exercise, Feedback, Progress
+    from limelight.learn.exercises import Exercise, Feedback, Progress
 
 MARKS = {"right": "[green]✓[/]", "rounding": "[yellow]≈[/]", "mistake": "[red]✗[/]",
          "wrong": "[red]✗[/]", "unreadable": "[yellow]?[/]"}  # fmt: skip
@@ -30,7 +31,9 @@ def exercise(
     ] = None,
     step: Annotated[
         str | None,
-        typer.Option(help="Begin at raw, scaled, weights, output or dominant.", show_default="raw"),
+        typer.Option(
+            help="Begin at raw, scaled, weights, output, key, value or why.", show_default="raw"
+        ),
     ] = None,
     quiz: Annotated[
         bool, typer.Option("--quiz", help="Questions on what is often misread instead.")
@@ -46,11 +49,12 @@ def exercise(
 ) -> None:
     """Compute an attention by hand and have every step checked.
 
-    Five steps: the dot products (raw), the scaled scores, the weights, the output, and which value
-    is dominant. At the prompt, 'hint' helps, 'show' gives the step's solution, 'quit' stops; the
-    same level and seed bring the same exercise back.
+    Seven steps: the dot products (raw), the scaled scores, the weights, the output; then which key
+    has the largest weight, which value contributes most to the output, and why. At the prompt,
+    'hint' helps, 'show' gives the step's solution, 'quit' stops; the same level and seed bring the
+    same exercise back.
     """
-    from limelight.exercises import Progress, generate
+    from limelight.learn.exercises import Progress, generate
 
     if quiz:
         chosen = {"--level": level, "--seed": seed, "--step": step, "--check": check}
@@ -74,16 +78,16 @@ def exercise(
     elif json:
         print_json(task.to_dict(answers=answers))
     elif answers:
-        out = console()
+        out = console(markup=True)
         _present(out, task)
         _solution(out, task)
     else:
-        _ask(console(), progress)
+        _ask(console(markup=True), progress)
 
 
 def _check(task: Exercise, given: list[str], json: bool) -> None:
     """Feedback on answers from the command line."""
-    from limelight.exercises import check
+    from limelight.learn.exercises import check
 
     pairs = [text.partition("=") for text in given]
     for text, (_, sign, _answer) in zip(given, pairs, strict=True):
@@ -93,7 +97,7 @@ def _check(task: Exercise, given: list[str], json: bool) -> None:
     if json:
         print_json({"exercise": task.to_dict(), "feedback": [item.to_dict() for item in found]})
         return
-    out = console()
+    out = console(markup=True)
     _present(out, task)
     for feedback in found:
         _say(out, feedback, f"{feedback.step}: ")
@@ -101,7 +105,7 @@ def _check(task: Exercise, given: list[str], json: bool) -> None:
 
 def _ask(out: Console, progress: Progress) -> None:
     """The dialogue. Only right answers and 'show' move on; nothing typed can lose what is done."""
-    from limelight.exercises import STEPS
+    from limelight.learn.exercises import STEPS
 
     task = progress.exercise
     _present(out, task)
@@ -110,7 +114,10 @@ def _ask(out: Console, progress: Progress) -> None:
     while (step := progress.step) is not None:
         if step != asked:
             asked, hints = step, 0
-            out.print(f"[bold]{progress.done + 1} of {len(STEPS)}[/]  {task.question(step)}")
+            form = " Type its number." if step in ("key", "value") else ""
+            out.print(f"[bold]{progress.done + 1} of {len(STEPS)}[/]  {task.question(step)}{form}")
+            if step == "why":
+                _options(out, task.options(step))
         line = _read(out, f"{step}> ")
         word = "quit" if line is None else line.strip().lower()
         if word in ("quit", "exit", "q"):
@@ -123,7 +130,7 @@ def _ask(out: Console, progress: Progress) -> None:
             progress = progress.hint()
         elif word in ("show", "s"):
             for row in task.working(step):
-                out.print(f"  {row}")
+                indented(out, escape(row), 2)
             out.print()
             progress = progress.show()
         elif word:
@@ -131,6 +138,13 @@ def _ask(out: Console, progress: Progress) -> None:
             if progress.feedback is not None:
                 _say(out, progress.feedback)
     _finish(out, progress)
+
+
+def _options(out: Console, texts: Sequence[str]) -> None:
+    from limelight.learn.exercises.typed import LETTERS
+
+    for letter, text in zip(LETTERS, texts, strict=False):
+        indented(out, f"{letter}  {escape(text)}", 3)
 
 
 def _read(out: Console, prompt: str) -> str | None:
@@ -155,8 +169,8 @@ def _say(out: Console, feedback: Feedback, before: str = "") -> None:
 
 
 def _present(out: Console, task: Exercise) -> None:
-    from limelight.exercises import LEVELS
-    from limelight.numbers import vector
+    from limelight.learn.exercises import LEVELS
+    from limelight.writing.numbers import vector
 
     out.print(f"[bold]Level {task.level}, exercise {task.seed}[/]: {LEVELS[task.level].summary}\n")
     out.print(f"   query = {vector(task.query)}", markup=False)
@@ -169,12 +183,12 @@ def _present(out: Console, task: Exercise) -> None:
 
 
 def _solution(out: Console, task: Exercise) -> None:
-    from limelight.exercises import STEPS
+    from limelight.learn.exercises import STEPS
 
     for step in STEPS:
         out.print(f"[bold]{step}[/]")
         for row in task.working(step):
-            out.print(f"  {row}", markup=False)
+            indented(out, escape(row), 2)
 
 
 def _stop(out: Console, progress: Progress) -> None:
@@ -186,17 +200,22 @@ def _stop(out: Console, progress: Progress) -> None:
 
 
 def _finish(out: Console, progress: Progress) -> None:
-    from limelight.exercises import LEVELS, STEPS
+    from limelight.learn.exercises import LEVELS, STEPS
 
-    task = progress.exercise
-    alone = [name for name in STEPS if name not in progress.shown | progress.hinted]
+    task, asked = progress.exercise, STEPS[progress.begun :]
+    alone = [name for name in asked if name not in progress.shown | progress.hinted]
     first = sum(progress.tries[STEPS.index(name)] == 1 for name in alone)
     hinted = len(progress.hinted - progress.shown)
     helped = f"; {hinted} with a hint" if hinted else ""
-    out.print(
-        f"[bold]Done[/]: {len(alone)} of {len(STEPS)} steps on your own, {first} at once{helped}."
-    )
-    if len(alone) == len(STEPS) == first and task.level < max(LEVELS):
+    if progress.shown == set(asked):
+        out.print("[bold]Seen through[/]: every step was shown. Now one of your own:")
+    else:
+        out.print(
+            f"[bold]Done[/]: {len(alone)} of {len(asked)} steps on your own, "
+            f"{first} at once{helped}."
+        )
+    # There is one exercise of level 0.
+    if task.level == 0 or (len(alone) == len(STEPS) == first and task.level < max(LEVELS)):
         more = f"--level {task.level + 1}"
         out.print(f"The next level: limelight exercise {more} ({LEVELS[task.level + 1].summary})")
     else:
@@ -205,17 +224,16 @@ def _finish(out: Console, progress: Progress) -> None:
 
 def _quiz(answers: bool, json: bool) -> None:
     """The questions one by one; wrong choices say why, and the question is asked again."""
-    from limelight.exercises import QUIZ
+    from limelight.learn.exercises import QUIZ
 
     if json:
         print_json([question.to_dict(answers=answers) for question in QUIZ])
         return
-    out = console()
+    out = console(markup=True)
     at_once = 0
     for number, question in enumerate(QUIZ, start=1):
         out.print(f"[bold]{number} of {len(QUIZ)}[/]  {question.text}")
-        for letter, option in zip("abc", question.options, strict=False):
-            indented(out, f"{letter}  {option.text}", 3)
+        _options(out, [option.text for option in question.options])
         tries = 0
         while not answers:
             line = _read(out, "a, b or c> ")

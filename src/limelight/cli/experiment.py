@@ -12,7 +12,7 @@ from limelight.cli._looking import ForceOption, writable
 from limelight.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from limelight.experiments import Scaling
+    from limelight.learn.experiments import Scaling
 
 PICTURES = ("held-out", "start", "curves")
 
@@ -43,7 +43,7 @@ def experiment(
     json: JsonOption = False,
 ) -> None:
     """See whether 1/√d_k matters: the same models trained with it, without it, and with 1/d_k."""
-    from limelight.experiments import scaling
+    from limelight.learn.experiments import scaling
 
     if name != "scaling":
         raise ArgumentError(f"there is no experiment {name!r}: choose scaling")
@@ -72,7 +72,7 @@ def _check(output: Path | None, picture: str | None, d_k: int | None, theme: str
 
 
 def _draw(found: Scaling, picture: str, d_k: int, theme: str, output: Path) -> None:
-    from limelight.experiments import figures
+    from limelight.learn.experiments import figures
 
     if picture not in PICTURES:
         raise ArgumentError(f"--picture {picture}: choose {', '.join(PICTURES)}")
@@ -84,9 +84,9 @@ def _draw(found: Scaling, picture: str, d_k: int, theme: str, output: Path) -> N
 
 
 def _show(found: Scaling) -> None:
-    from limelight.experiments import SETTINGS, ends
+    from limelight.learn.experiments import SETTINGS, ends
 
-    out = console()
+    out = console(markup=True)
     facts = found.facts
     out.print(f"Held-out loss in nats a character after {facts['steps']} steps, mean ± half the "
               f"range over {facts['seeds']} seeds; lower is better.\n")  # fmt: skip

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
-from limelight.cli._edge import JsonOption, console, print_json, right, show, table, whole
+from limelight.cli._edge import JsonOption, console, narrow, print_json, right, show, table, whole
 from limelight.cli._looking import CaptureArgument, folded, opened, progress
-from limelight.numbers import counted
+from limelight.errors import ArgumentError
+from limelight.writing.numbers import counted
+from limelight.writing.terminal import shown
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from limelight.capture import Capture
     from limelight.heads import Heads
 
 
@@ -27,17 +32,33 @@ def heads(
     ] = None,
     most: Annotated[int, typer.Option(min=1, help="So many heads of each kind.")] = 5,
     batch: Annotated[int, typer.Option(help="The entry of the batch that is judged.")] = 0,
+    looks_from: Annotated[
+        str | None,
+        typer.Option("--from", help="Heads that look from this token, or position, as cat or 2."),
+    ] = None,
+    looks_to: Annotated[
+        str | None, typer.Option("--to", help="… to this one; either may be left out.")
+    ] = None,
+    at_least: Annotated[
+        float, typer.Option(min=0, max=1, help="With --from or --to: from this weight on.")
+    ] = 0.3,
     json: JsonOption = False,
 ) -> None:
     """Find heads of known kinds: previous token, induction, sink, brackets and more.
 
     A score is the mean share of a row's attention that lies where such a head looks; chance is
-    what even attention would give. A head is one of a kind from the kind's threshold on, and from
-    twice the chance.
+    what even attention would give. A head is one of a kind from the kind's threshold on, from
+    twice the chance, and from five rows.
     """
     from limelight.heads import find
 
     held = opened(capture)
+    if looks_from is not None or looks_to is not None:
+        if kind is not None:
+            raise ArgumentError("--kind judges heads over the text, --from and --to ask for one "
+                                "look: give the one or the other")  # fmt: skip
+        _looks(held, _place(looks_from), _place(looks_to), at_least, most, batch, json)
+        return
     with progress("judging heads") as told:
         found = find(held, batch=batch, progress=told)
     if kind is not None:
@@ -46,12 +67,44 @@ def heads(
         print_json(found.to_dict() if kind is None else _one(found, kind))
         return
     out = console()
-    out.print(str(held.source.get("model", "capture")), style="bold", end="  ", markup=False)
+    out.print(str(held.source.get("model", "capture")), style="bold", end="  ")
     out.print(f"{counted(sum(found.heads), 'head')} in {counted(len(held), 'layer')}\n")
     if kind is None:
         _all(out, found, most)
     else:
         _detail(out, found, kind, most)
+
+
+def _place(text: str | None) -> str | int | None:
+    """A position where it is a number, else a token."""
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return text
+
+
+def _looks(
+    held: Capture, query: Any, key: Any, at_least: float, most: int, batch: int, json: bool
+) -> None:
+    """The heads that look from one token to another."""
+    from limelight.heads import search
+
+    found = search(held, query=query, key=key, at_least=at_least, batch=batch)
+    if json:
+        print_json([asdict(each) for each in found])
+        return
+    out = console()
+    if not found:
+        out.print(f"no head looks there with {at_least:g} or more: --at-least asks for less")
+        return
+    view = table("layer", "head", "weight", "from", "to")
+    for each in found[:most]:
+        view.add_row(str(each.layer), str(each.head), f"{each.weight:.2f}",
+                     Text(f"{shown(each.query.strip())} ({each.row})"),
+                     Text(f"{shown(each.key.strip())} ({each.column})"))  # fmt: skip
+    show(out, right(view, 0, 1, 2))
+    if len(found) > most:
+        out.print(f"and {len(found) - most} more: --most {len(found)} shows them", style="dim")
 
 
 def _one(found: Heads, kind: str) -> dict[str, object]:
@@ -62,27 +115,32 @@ def _one(found: Heads, kind: str) -> dict[str, object]:
 
 
 def _all(out: Console, found: Heads, most: int) -> None:
-    view = whole(table("kind", "such a head", "there are", "the strongest, with score"), 0, 3)
+    close = narrow(out)  # no room for what such a head does: --kind says it
+    said = () if close else ("such a head",)
+    view = table("kind", *said, "rows", "there are", "the strongest, with score")
+    last = len(view.columns) - 1
     for name, meaning, best in found.lines(most):
         count = str(int(found.is_kind(name).sum())) if best else "–"
-        told = folded(best, max(26, out.width - 64)) or "[dim]nothing to judge it by[/]"
-        view.add_row(name, meaning, count, told)
-    show(out, right(view, 2))
-    out.print("L3H1: layer 3, head 1; ? = too weak to be one", style="dim")
+        room = out.width - (34 if close else 72)
+        told = folded(best, max(24, room)) or Text("nothing to judge it by", "dim")
+        view.add_row(name, *((meaning,) if said else ()), f"{found.judged(name):,}", count, told)
+    show(out, right(whole(view, 0, last), last - 2, last - 1))
+    out.print("L3H1: layer 3, head 1; ? = too weak to be one, or from too few rows", style="dim")
     out.print("--kind induction shows a kind in detail", style="dim")
 
 
 def _detail(out: Console, found: Heads, kind: str, most: int) -> None:
-    from limelight.heads import KINDS
+    from limelight.heads import LEAST_ROWS
 
-    least = next(row.threshold for row in KINDS if row.name == kind)
+    least = next(row.threshold for row in found.known if row.name == kind)
     view = table("layer", "head", "score", "chance", "rows", "")
     for site, head, score in found.best(kind, most):
         chance, rows = found.chance[kind][site, head], int(found.rows[kind][site, head])
         below = f"{least:g}" if score < least else "twice the chance"
-        weak = "" if found.is_kind(kind)[site, head] else f"[dim]too weak: below {below}[/]"
+        why = f"too weak: below {below}" if rows >= LEAST_ROWS else "from too few rows to say"
+        weak = "" if found.is_kind(kind)[site, head] else why
         view.add_row(str(found.layers[site]), str(head), f"{score:.3f}", f"{chance:.3f}",
-                     f"{rows:,}", weak)  # fmt: skip
+                     f"{rows:,}", Text(weak, "dim"))  # fmt: skip
     if view.row_count:
         show(out, right(view, 0, 1, 2, 3, 4))
     else:

@@ -22,13 +22,14 @@ from limelight.cli._looking import (
     writable,
 )
 from limelight.errors import ArgumentError
-from limelight.numbers import counted
+from limelight.writing.numbers import counted
+from limelight.writing.terminal import shown
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from limelight.capture import Capture, Site
-    from limelight.heatmap import Heatmap
+    from limelight.looking.heatmap import Heatmap
     from limelight.pictures import Picture
 
 AS = ("map", "lines", "patches", "grid")
@@ -128,7 +129,7 @@ def heatmap(
         record = _record(site, seen, asked, output)
         print_json(record | _figure(held, figure) if kind == "grid" else record)
     elif output is not None:
-        typer.echo(f"{output}: {picture.description}")
+        typer.echo(shown(f"{output}: {picture.description}"))
     elif seen is not None:
         _print(console(), seen, title, scale)
     else:
@@ -150,7 +151,7 @@ class Asked:
         self, output: Path | None, told: dict[str, Any], query: int | None, figure: str | None
     ) -> None:
         from limelight.capture.health import check_figure
-        from limelight.pictures.colour import SCALES
+        from limelight.views.palette import SCALES
 
         if self.kind not in AS:
             raise ArgumentError(f"--as {self.kind}: choose {', '.join(AS)}")
@@ -196,8 +197,8 @@ def _title(held: Capture, site: Site | None, head: int | None) -> str:
 
 def _look(site: Site, asked: Asked, pool: str, size: int | None, room: int | None) -> Heatmap:
     """The map of one head [P, Q], or of all heads [Hq, P, Q]; at most `room` bins a side."""
-    from limelight import regions
-    from limelight.heatmap import heatmap_of
+    from limelight.looking import regions
+    from limelight.looking.heatmap import heatmap_of
 
     if site.call.empty:
         raise ArgumentError(f"{site.name} has {counted(site.heads, 'head')} of {site.queries:,} × "
@@ -207,7 +208,7 @@ def _look(site: Site, asked: Asked, pool: str, size: int | None, room: int | Non
     shape = [size if size is not None else min(LARGEST, stop - start) for start, stop in spans]
     shape = [min(room or side, side) for side in regions.picture(shape)]
     one = asked.head is not None
-    call = regions.one_head(site.call, asked.head or 0, asked.batch) if one else site.call
+    call = site.call.one_head(asked.head or 0, asked.batch) if one else site.call
     with progress("pooling the weights") as told:
         known = site.statistics.logsumexp
         known = known[asked.batch, asked.head][None, None] if one else known
@@ -263,19 +264,19 @@ def _glance(out: Console, held: Capture, title: str, figure: str) -> None:
     """All heads in the terminal: one figure of each, marked by its verdict."""
     from limelight.capture.health import TITLES
 
-    out.print(title, style="bold", markup=False)
+    out.print(title, style="bold")
     out.print(f"{TITLES[figure]}, layers down, heads across (~ peaked, ! saturated)")
     for view in figure_tables(held.health(), figure, out.width):
         show(out, view)
-    out.print("[dim]--layer 0 draws that layer's maps; -o heads.png draws all heads[/]")
+    out.print("--layer 0 draws that layer's maps; -o heads.png draws all heads", style="dim")
 
 
 def _print(out: Console, seen: Heatmap, title: str, scale: str) -> None:
     """Maps in the terminal: two bins a character, or a shade each where there is no colour."""
-    from limelight.pictures.colour import Scale
+    from limelight.views.palette import Scale
 
     (r0, r1), (c0, c1) = seen.rows, seen.columns
-    out.print(title, style="bold", markup=False)
+    out.print(title, style="bold")
     out.print(f"queries {r0:,}:{r1:,} down, keys {c0:,}:{c1:,} across{_pooled(seen)}")
     maps = [seen] if seen.values.ndim == 2 else [seen.head(n) for n in range(len(seen.values))]
     fit = Scale.of(seen.values, scale)
@@ -283,7 +284,7 @@ def _print(out: Console, seen: Heatmap, title: str, scale: str) -> None:
         if len(maps) > 1:
             out.print(f"head {head}", style="dim")
         _colours(out, fit, one) if coloured(out) else _shades(out, fit, one)
-    out.print(f"[dim]{_largest(seen)}; -o map.png draws it in full[/]")
+    out.print(f"{_largest(seen)}; -o map.png draws it in full", style="dim")
 
 
 def _largest(seen: Heatmap) -> str:
@@ -322,13 +323,13 @@ def _shades(out: Console, fit: Any, seen: Heatmap) -> None:
     shares = fit.share(seen.values)
     marks = np.array(list(SHADES))[np.rint(np.nan_to_num(shares) * 4).astype(np.intp)]
     for row in np.where(np.isnan(shares), np.where(seen.empty, "·", "?"), marks):
-        out.print("  " + "".join(mark * 2 for mark in row), markup=False)
+        out.print("  " + "".join(mark * 2 for mark in row))
 
 
 def _colours(out: Console, fit: Any, seen: Heatmap) -> None:
     from rich.text import Text
 
-    from limelight.pictures.colour import css
+    from limelight.views.palette import css
 
     colours = fit.paint(seen.values, "dark", seen.empty)
     for top in range(0, len(colours), 2):

@@ -12,15 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
-from limelight.cli._edge import JsonOption, console, print_json, show, table, whole
+from limelight.cli._edge import JsonOption, console, print_json, right, show, table, whole
 from limelight.cli._looking import COLOURS, ForceOption, figure_tables, folded, progress, writable
 from limelight.errors import ArgumentError, EngineError, FileError
-from limelight.numbers import counted
+from limelight.intake import read_bounded
+from limelight.writing.numbers import counted
 
 if TYPE_CHECKING:
     from limelight.capture import Capture, HealthTables
     from limelight.heads import Heads
+
+
+MOST_LAYERS = 4_096
+MOST_TEXT = 64 << 20  # bytes of a text file
 
 
 def inspect(
@@ -56,7 +62,7 @@ def inspect(
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Show what a model's heads do on a text or an image: their health and what they look for."""
+    """Show what a model's heads do on a text or an image: their health and what they look at."""
     from limelight import heads as kinds
     from limelight.capture.health import check_figure
 
@@ -84,8 +90,8 @@ def _capture(
     model: str, text: str | None, file: Path | None, image: Path | None, layers: Any,
     tokens: int | None, generate: int, values: bool,
 ) -> Capture:  # fmt: skip
-    from limelight.captures import captures
-    from limelight.captures import open as open_capture
+    from limelight.capture.shipped import captures
+    from limelight.capture.shipped import open as open_capture
 
     given = [name for name, what in (("--text", text), ("--file", file), ("--image", image))
              if what is not None]  # fmt: skip
@@ -126,9 +132,9 @@ def _look_for(model: str) -> None:
 
     if why := hf.missing():
         raise EngineError(why)
-    from limelight.hf.places import find
+    from limelight.hf.places import place_of
 
-    find(model)
+    place_of(model)
 
 
 def _layer_count(model: Any, layers: Any) -> int:
@@ -147,17 +153,17 @@ def _numbers(layers: str | None) -> list[int] | None:
         if both is None:
             raise ArgumentError(f"--layers {layers}: {part!r} is no layer: write 0,3,10-14 or -1")
         first, last = int(both[1]), int(both[2] or both[1])
+        if last - first > MOST_LAYERS:
+            raise ArgumentError(f"--layers {layers}: no model has {last - first + 1:,} layers")
         found += range(first, last + 1)
     return found
 
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_bounded(path, MOST_TEXT).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise FileError(f"{path}: not UTF-8 text; an image goes with --image") from None
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 def _record(
@@ -187,23 +193,25 @@ def _show(
     words = tables.verdict
     size = (f"{counted(len(found), 'layer')} × {counted(site.heads, 'head')}, "
             f"{site.queries:,} × {counted(site.keys, 'token')}")  # fmt: skip
-    out.print(f"[bold]{found.source.get('model', 'capture')}[/]  {size}")
-    counts = [f"[{COLOURS[word] or 'green'}]{int((words == word).sum())} {word}[/]"
+    out.print(str(found.source.get("model", "capture")), style="bold", end="  ")
+    out.print(size)
+    counts = [Text(f"{int((words == word).sum())} {word}", COLOURS[word] or "green")
               for word in ("healthy", "peaked", "saturated")]  # fmt: skip
-    out.print(f"heads: {', '.join(counts)}\n")
+    out.print("heads:", Text(", ").join(counts), end="\n\n")
     out.print(f"{TITLES[figure]}, layers down, heads across (~ peaked, ! saturated)")
     for view in figure_tables(tables, figure, out.width):
         show(out, view)
-    view = whole(table("kind", "such a head", "the strongest"), 0, 2)
+    view = whole(table("kind", "such a head", "rows", "the strongest"), 0, 3)
     for name, meaning, best in seen.lines():
         view.add_row(
             name,
             meaning,
-            folded(best, max(26, out.width - 52)) or "[dim]the text gives it no chance[/]",
+            f"{seen.judged(name):,}",
+            folded(best, max(26, out.width - 60)) or Text("the text gives it no chance", "dim"),
         )
-    out.print("heads of known kinds (? = too weak to be one)")
-    show(out, view)
-    out.print(f"[dim]{spent:.1f} s, {_peak() / 1e9:.2f} GB at most[/]")
+    out.print("heads of known kinds (? = too weak to be one, or from too few rows)")
+    show(out, right(view, 2))
+    out.print(f"{spent:.1f} s, {_peak() / 1e9:.2f} GB at most", style="dim")
     if save is not None:
         folder = shlex.quote(str(save.parent))
         out.print(f"saved to {save} ({save.stat().st_size / 1e6:,.1f} MB)", soft_wrap=True)

@@ -8,7 +8,7 @@ import typer
 
 from limelight.cli._edge import JsonOption, console, print_json
 from limelight.errors import ArgumentError
-from limelight.numbers import counted
+from limelight.writing.numbers import counted
 
 MOST_CELLS = 1 << 22  # beyond, JSON carries the blocks alone
 LONGEST = 1 << 20  # queries or keys that are drawn and counted
@@ -32,7 +32,7 @@ def mask(
     &, | and ~ as in Python. Rows are queries, columns are keys; the last query stands on the last
     key unless align='top-left' says otherwise.
     """
-    from limelight.expressions import parse
+    from limelight.masks.text import parse
 
     found = parse(expression)
     queries, keys = found._size() if size is None else _size(size)
@@ -51,7 +51,7 @@ def mask(
             "block": block, "blocks": blocks, "block_counts": counts,
         })  # fmt: skip
         return
-    out = console()
+    out = console(markup=True)
     size = f"{counted(queries, 'query')} × {counted(keys, 'key')}"
     out.print(f"[bold]{found.expression}[/], {size}", soft_wrap=True)
     most = max(1, min(32, (out.width + 1) // 2))  # characters across, with blanks between

@@ -9,7 +9,7 @@ import typer
 
 from limelight.cli._edge import JsonOption, print_json
 from limelight.cli._looking import CaptureArgument, ForceOption, opened, progress, writable
-from limelight.numbers import counted
+from limelight.writing.numbers import counted
 
 
 def report(

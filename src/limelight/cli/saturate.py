@@ -21,19 +21,20 @@ from limelight.cli._edge import (
     whole,
 )
 from limelight.errors import ArgumentError
-from limelight.numbers import counted
+from limelight.writing.numbers import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from limelight.saturation import Curve, Row
+    from limelight.learn.saturation import Curve, Row
 
 FIGURES = ("max_prob", "gradient", "spread", "entropy", "effective_keys")
 
 
 def saturate(
     d_k: Annotated[
-        str | None, typer.Option("--d-k", help="The size of the keys, or several as 4,64,1024.")
+        str | None,
+        typer.Option("--d-k", help="How many entries a key has, or several counts as 4,64,1024."),
     ] = None,
     scores: Annotated[
         str | None, typer.Option(help="Raw scores to compare, as 15,12,9; takes one --d-k.")
@@ -55,11 +56,11 @@ def saturate(
     Without --scores it draws queries and keys with standard normal entries: with one --d-k it shows
     a draw as it is and scaled, and the means; with several, the means at each.
     """
-    from limelight import saturation
     from limelight.cli._looking import progress
+    from limelight.learn import saturation
 
     sizes = [_size(part) for part in d_k.split(",")] if d_k else []
-    out = console()
+    out = console(markup=True)
     if scores is not None:
         if len(sizes) != 1:
             raise ArgumentError("--scores needs one --d-k: the size of the keys they came from")

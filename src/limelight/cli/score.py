@@ -9,7 +9,7 @@ import typer
 
 from limelight.cli._edge import JsonOption, console, matrix, number, print_json
 from limelight.errors import ArgumentError
-from limelight.numbers import counted
+from limelight.writing.numbers import counted
 
 WORKED = {"query": "2,1", "keys": "2,1;1,0;0,-1", "values": "10,0;0,8;1,1"}
 
@@ -54,10 +54,10 @@ def score(
     "query", "keys", "values" and, if wanted, "tokens", "scale", "softcap", "causal"; a CSV file
     has one vector a line, its role first: query,2,1 then key,2,1 and value,10,0.
     """
-    from limelight.by_hand import by_hand as on_paper
     from limelight.cli._worked import Worked
     from limelight.masks import Causal
-    from limelight.trace import trace
+    from limelight.worked.by_hand import by_hand as on_paper
+    from limelight.worked.trace import trace
 
     given = _gather(query, keys, values, file)
     if tokens is not None:
@@ -84,7 +84,7 @@ def score(
             data["by_hand"] = paper.to_dict()
         print_json(_one_row(data) if given["single"] else data)
         return
-    out = console()
+    out = console(markup=True)
     for row in range(found.call.queries):
         if row:
             out.rule(style="dim")

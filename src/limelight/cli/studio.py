@@ -37,6 +37,16 @@ def studio(
             show_default=False,
         ),
     ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(help="Serve over TLS, with this certificate (PEM).", show_default=False),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            help="The certificate's key, where it is not in the same file.", show_default=False
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="A line for each request.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -44,7 +54,7 @@ def studio(
     try:
         from limelight.studio.folders import Folders
         from limelight.studio.keys import Keys
-        from limelight.studio.serve import bind, serve
+        from limelight.studio.serve import bind, check_certificate, serve
         from limelight.studio.studio import Studio
     except ModuleNotFoundError as error:
         raise ArgumentError(f"the studio needs the package {error.name}, which is not installed: "
@@ -54,7 +64,8 @@ def studio(
         typer.echo(text, err=json)
 
     started = Studio(Folders.of(tuple(folder or ())))
-    address = bind(host, port, say)
+    check_certificate(certificate, key)
+    address = bind(host, port, say, secure=certificate is not None)
 
     def opened(keys: Keys) -> None:
         if json:
@@ -62,12 +73,19 @@ def studio(
         else:
             say(f"limelight studio: {address.url(keys.token)}")
             say("Ctrl-C ends it.")
-        if host not in ("127.0.0.1", "localhost", "::1"):
-            say(f"It listens on {host}: whoever reaches this machine with that address can use it.")
+        if address.exposed:
+            say(f"It listens on {host}: whoever reaches this machine and has that address can use "
+                f"it.")  # fmt: skip
+        if address.exposed and certificate is None:
+            say("The token and all that is shown travel unencrypted: --certificate and --key "
+                "serve it over TLS, an SSH tunnel carries it from 127.0.0.1.")  # fmt: skip
         if not no_browser and _has_screen():
             webbrowser.open(address.url(keys.ticket))
 
-    serve(started, address, allow_hosts=tuple(allow_host or ()), opened=opened, verbose=verbose)
+    serve(
+        started, address, allow_hosts=tuple(allow_host or ()), opened=opened, verbose=verbose,
+        certificate=certificate, key=key,
+    )  # fmt: skip
 
 
 def _has_screen() -> bool:

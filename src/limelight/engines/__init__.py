@@ -1,27 +1,22 @@
 """The engines: one file each, and the table of what each can do.
 
-A row of the table says what an engine can take; its module, imported when first needed, has
-
-    missing() -> str | None                          why it cannot run on this machine
-    cannot(call) -> str | None                       why it cannot do this call, beyond the table
-    forward(call, *, health) -> State                output and row statistics
-    backward(call, state, grad_output) -> Gradients  where the table promises gradients
-
-and may have its own pool, received, block and strongest, which look at the weights; without them
-those of _numpy_pool (arrays) or _torch_pool (tensors) are taken, and say what each one returns.
-
-Dispatch, documentation and tests all read this table.
+A row of the table says what an engine can take, which module looks at the weights for it, and
+whether it has a quick way. What the modules offer is written down in `protocol`. Dispatch,
+documentation and tests all read this table.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
 from limelight.call import FLOATS, Call
+from limelight.engines.protocol import Looks, Runs, RunsQuickly
 from limelight.errors import EngineError
+from limelight.reference import State
 
 
 @dataclass(frozen=True)
@@ -34,10 +29,18 @@ class Engine:
     dtypes: tuple[str, ...]
     memory: str
     takes_tensors: bool  # torch tensors as they are; the others are handed NumPy views
+    looks: str  # the module that looks at the weights
+    quick: bool = False  # whether it has a way without a Call
 
     @cached_property
-    def module(self) -> Any:
-        return importlib.import_module(f"limelight.engines.{self.name}")
+    def module(self) -> Runs:
+        module: Runs = _module(self.name)
+        return module
+
+    @cached_property
+    def looking(self) -> Looks:
+        module: Looks = _module(self.looks)
+        return module
 
     def missing(self) -> str | None:
         """Why it cannot run on this machine, or None."""
@@ -45,8 +48,7 @@ class Engine:
 
     @cached_property
     def _missing(self) -> str | None:
-        answer: str | None = self.module.missing()
-        return answer
+        return self.module.missing()
 
     def refuses(self, device: str, dtype: str) -> str | None:
         """Why it takes no arrays of this kind, or None."""
@@ -61,34 +63,22 @@ class Engine:
         reason = self.refuses(call.device, call.dtype)
         if reason is not None:
             return reason
-        answer: str | None = self.module.cannot(call)
-        return answer
+        return self.module.cannot(call)
 
 
 # From the plainest to the fastest: "auto" takes the last that can.
+_CPU, _GPU, _SHORT = ("cpu",), ("cuda",), ("float32", "bfloat16", "float16")
 ENGINES = (
-    Engine("reference", "the definition, in float64", ("cpu",), FLOATS, "O(n²)", False),
-    Engine("numpy", "tiles over BLAS, no compiler needed", ("cpu",), FLOATS, "O(n)", False),
-    Engine(
-        "native", "C++ with SIMD, fused", ("cpu",), ("float32", "bfloat16", "float16"), "O(n)", True
-    ),
-    Engine(
-        "triton",
-        "portable GPU kernels",
-        ("cuda",),
-        ("float32", "bfloat16", "float16"),
-        "O(n)",
-        True,
-    ),
-    Engine(
-        "hopper",
-        "Gluon kernels for H100 and H200",
-        ("cuda",),
-        ("bfloat16", "float16"),
-        "O(n)",
-        True,
-    ),
-)
+    Engine("reference", "the definition, in float64", _CPU, FLOATS, "O(n²)", False,
+           looks="_reference_pool"),
+    Engine("numpy", "tiles over BLAS, no compiler needed", _CPU, FLOATS, "O(n)", False,
+           looks="_numpy_pool"),
+    Engine("native", "C++ with SIMD, fused", _CPU, _SHORT, "O(n)", True, looks="native",
+           quick=True),
+    Engine("triton", "portable GPU kernels", _GPU, _SHORT, "O(n)", True, looks="gpu.looking"),
+    Engine("hopper", "Gluon kernels for H100 and H200", _GPU, _SHORT[1:], "O(n)", True,
+           looks="gpu.looking"),
+)  # fmt: skip
 
 
 def find(name: str) -> Engine:
@@ -116,6 +106,13 @@ def choose(call: Call, name: str = "auto") -> Engine:
         f"the engine {name!r} cannot do this call: {reason}. "
         + (f"These can: auto, {', '.join(able)}" if able else "No other engine here can either")
     )
+
+
+def quick_path() -> Callable[[Any, Any, Any, bool], State | None]:
+    """The quick way of the fastest engine that has one: see protocol.RunsQuickly."""
+    name = next(engine.name for engine in reversed(ENGINES) if engine.quick)
+    module: RunsQuickly = _module(name)
+    return module.quick
 
 
 @dataclass(frozen=True)
@@ -153,6 +150,10 @@ def engines() -> Table:
     ['reference', 'numpy', 'native', 'triton', 'hopper']
     """
     return Table(tuple((engine, engine.missing()) for engine in ENGINES))
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"limelight.engines.{name}")
 
 
 @cache

@@ -18,27 +18,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.allowed import CHUNK
+from limelight.arrays import consecutive, crop
 from limelight.call import Call
-from limelight.regions import contiguous, count, one_head
+from limelight.masks.allowed import CHUNK
+from limelight.masks.bins import cells_in
+from limelight.reference import logits
 
 ROWS, COLUMNS = 256, 1024
 Array = NDArray[Any]
 
 
 def pool(call: Call, logsumexp: Array, row_edges: Array, column_edges: Array, kind: str) -> Array:
-    """The maximum or mean of the allowed weights of each bin; NaN where a bin has none.
-
-    logsumexp [B, Hq, Nq], of which only the rows asked for are read; edges strictly ascending.
-    Returns float32 [B, Hq, P, Q].
-    """
     shape = call.batch, call.query_heads, len(row_edges) - 1, len(column_edges) - 1
     pooled = np.empty(shape, np.float32)
     one = _largest if kind == "max" else _total
     with np.errstate(all="ignore"):
         for b, h in np.ndindex(shape[:2]):
-            own = one_head(call, h, b)
-            cells = count(own, row_edges, column_edges)[0, 0]
+            own = call.one_head(h, b)
+            cells = cells_in(own.allowed, own.bias, row_edges, column_edges)[0, 0]
             values = one(own, _shift(logsumexp[b, h]), row_edges, column_edges)
             values = values if kind == "max" else values / cells
             pooled[b, h] = np.where(cells == 0, np.nan, values)
@@ -46,11 +43,10 @@ def pool(call: Call, logsumexp: Array, row_edges: Array, column_edges: Array, ki
 
 
 def received(call: Call, logsumexp: Array) -> Array:
-    """The weights that each key gets, summed over the queries: [B, Hq, Nk]."""
     total = np.zeros((call.batch, call.query_heads, call.keys))
     with np.errstate(all="ignore"):
         for b, h in np.ndindex(total.shape[:2]):
-            own, shift = one_head(call, h, b), _shift(logsumexp[b, h])
+            own, shift = call.one_head(h, b), _shift(logsumexp[b, h])
             for tile in _tiles(own, (0, call.queries), (0, call.keys)):
                 weights = _weights(tile.logits(own), shift[tile.rows])
                 total[b, h, tile.columns] += weights.sum(axis=0, dtype=np.float64)
@@ -58,17 +54,18 @@ def received(call: Call, logsumexp: Array) -> Array:
 
 
 def block(call: Call, logsumexp: Array, rows: Array, columns: Array) -> Array:
-    """The weights of chosen rows × columns of every head, 0 where not allowed: [B, Hq, R, C]."""
     cells = np.empty((call.batch, call.query_heads, len(rows), len(columns)), _wide(call))
     with np.errstate(all="ignore"):
         for b, h in np.ndindex(cells.shape[:2]):
-            own, shift = one_head(call, h, b), _shift(logsumexp[b, h])
-            if contiguous(rows) and contiguous(columns):
+            own, shift = call.one_head(h, b), _shift(logsumexp[b, h])
+            if consecutive(rows) and consecutive(columns):
                 cells[b, h] = 0.0
                 region = (int(rows[0]), int(rows[-1]) + 1), (int(columns[0]), int(columns[-1]) + 1)
                 for tile in _tiles(own, *region):
-                    at = (slice(tile.rows.start - rows[0], tile.rows.stop - rows[0]),
-                          slice(tile.columns.start - columns[0], tile.columns.stop - columns[0]))
+                    at = (
+                        slice(tile.rows.start - rows[0], tile.rows.stop - rows[0]),
+                        slice(tile.columns.start - columns[0], tile.columns.stop - columns[0]),
+                    )
                     cells[b, h][at] = _weights(tile.logits(own), shift[tile.rows])
             else:
                 cells[b, h] = _weights(_chosen(own, rows, columns), shift[rows])
@@ -76,17 +73,12 @@ def block(call: Call, logsumexp: Array, rows: Array, columns: Array) -> Array:
 
 
 def strongest(call: Call, logsumexp: Array, rows: Array, k: int) -> tuple[Array, Array]:
-    """The k largest weights of each chosen row and their columns, each [B, Hq, R, k].
-
-    The strongest first, the lower column first among equals; column −1 and weight 0 where a row
-    has fewer than k keys.
-    """
     shape = call.batch, call.query_heads, len(rows), k
     columns, weights = np.full(shape, -1, np.int64), np.zeros(shape, _wide(call))
     step, everyone = max(1, CHUNK // max(1, call.keys)), np.arange(call.keys)
     with np.errstate(all="ignore"):
         for b, h in np.ndindex(shape[:2]):
-            own, shift = one_head(call, h, b), _shift(logsumexp[b, h])
+            own, shift = call.one_head(h, b), _shift(logsumexp[b, h])
             for start in range(0, len(rows), step):
                 part = rows[start : start + step]
                 logits = _chosen(own, part, everyone)
@@ -229,24 +221,11 @@ def _hidden(call: Call, rows: slice, columns: slice) -> bool:
     return not bool(whole.any(axis=-1).all())
 
 
-def _logits(
-    call: Call, products: Array, rows: Array, columns: Array, hidden: bool = True
-) -> Array:
-    logits = call.scale * products
-    if call.softcap is not None:
-        logits = call.softcap * np.tanh(logits / call.softcap)
-    allowed = None
-    if hidden:
-        allowed = call.allowed.tile(rows, columns)
-        allowed = None if allowed is None else allowed[0, 0]
-    if call.bias is not None:
-        bias = call.bias[0, 0]
-        bias = bias if bias.shape[0] == 1 else bias[rows]
-        bias = (bias if bias.shape[1] == 1 else bias[:, columns]).astype(logits.dtype, copy=False)
-        logits = logits + bias
-        shown = ~np.isneginf(bias)
-        allowed = shown if allowed is None else allowed & shown
-    return logits if allowed is None else np.where(allowed, logits, -np.inf)
+def _logits(call: Call, scores: Array, rows: Array, columns: Array, hidden: bool = True) -> Array:
+    """Of one head's rows × columns; not `hidden` where every cell is surely allowed."""
+    allowed = call.allowed.tile(rows, columns) if hidden else None
+    bias = None if call.bias is None else crop(call.bias, rows, columns)[0, 0]
+    return logits(call, scores, bias, None if allowed is None else allowed[0, 0]).logits
 
 
 def _wide(call: Call) -> Any:

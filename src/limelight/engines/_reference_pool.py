@@ -14,7 +14,6 @@ Array = NDArray[Any]
 
 
 def pool(call: Call, logsumexp: Array, row_edges: Array, column_edges: Array, kind: str) -> Array:
-    """The maximum or mean of each bin's allowed weights, NaN where it has none: [B, Hq, P, Q]."""
     done = reference.steps(call)
     cells = done.allowed[:, :, row_edges[0] : row_edges[-1], column_edges[0] : column_edges[-1]]
     weights = done.weights[:, :, row_edges[0] : row_edges[-1], column_edges[0] : column_edges[-1]]
@@ -32,21 +31,18 @@ def pool(call: Call, logsumexp: Array, row_edges: Array, column_edges: Array, ki
 
 
 def received(call: Call, logsumexp: Array) -> Array:
-    """The weights that each key gets, summed over the queries: [B, Hq, Nk]."""
     done = reference.steps(call)
     total: Array = np.where(done.allowed, done.weights, 0.0).sum(axis=2)
     return total.astype(np.float64 if call.dtype == "float64" else np.float32)
 
 
 def block(call: Call, logsumexp: Array, rows: Array, columns: Array) -> Array:
-    """The weights of chosen rows × columns, 0 where not allowed: [B, Hq, R, C]."""
     done = reference.steps(call)
     weights = np.where(done.allowed, done.weights, 0.0)[:, :, rows[:, None], columns]
     return weights.astype(np.float64 if call.dtype == "float64" else np.float32)
 
 
 def strongest(call: Call, logsumexp: Array, rows: Array, k: int) -> tuple[Array, Array]:
-    """The k largest weights of each row and their columns; column −1 where a row has fewer."""
     done = reference.steps(call)
     logits = done.logits[:, :, rows]
     columns = np.argsort(-logits, axis=-1, kind="stable")[..., :k]

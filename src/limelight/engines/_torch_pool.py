@@ -7,7 +7,6 @@ that memory stays O(picture + n). Products are in float32 (float64 for float64),
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,33 +14,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from limelight.arrays import crop
 from limelight.call import Call
-from limelight.regions import count, one_head
+from limelight.masks.bins import cells_in
 
 CELLS = 1 << 26  # scores held at a time: 256 MB of float32
 Edges = NDArray[np.int64]
 
 
-def pool(
-    call: Call, logsumexp: Tensor, row_edges: Edges, column_edges: Edges, kind: str
-) -> tuple[Tensor, Tensor]:
-    """The largest ("max") or summed ("sum") weight of each bin, and its number of allowed cells.
-
-    Each [B, Hq, P, Q]; values float32, counts int64; 0 where there is none.
-    """
+def pool(call: Call, logsumexp: Tensor, row_edges: Edges, column_edges: Edges, kind: str) -> Tensor:
     shape = call.batch, call.query_heads, len(row_edges) - 1, len(column_edges) - 1
-    device = call.query.device
-    values = torch.zeros(shape, dtype=torch.float32, device=device)
-    counts = torch.zeros(shape, dtype=torch.int64, device=device)
+    pooled = torch.empty(shape, dtype=torch.float32, device=call.query.device)
     for b, h in np.ndindex(shape[:2]):
-        own = one_head(call, h, b)
-        values[b, h], counts[b, h] = _pool(own, logsumexp[b, h], row_edges, column_edges, kind)
-    return values, counts
+        pooled[b, h] = _pool(call.one_head(h, b), logsumexp[b, h], row_edges, column_edges, kind)
+    return pooled
+
+
+def finish(values: Tensor, counts: Tensor, kind: str) -> Tensor:
+    """Largest or summed weights and numbers of allowed cells as what `pool` gives."""
+    values = values if kind == "max" else values / counts
+    return torch.where(counts == 0, torch.nan, values).float()
 
 
 def _pool(
     call: Call, logsumexp: Tensor, row_edges: Edges, column_edges: Edges, kind: str
-) -> tuple[Tensor, Tensor]:
+) -> Tensor:
     """One head's picture."""
     device = call.query.device
     first, last = int(column_edges[0]), int(column_edges[-1])
@@ -51,8 +48,8 @@ def _pool(
     read = call.allowed.dense is not None or call.bias is not None
     counts = torch.zeros(shape, dtype=torch.int64, device=device)
     if not read:  # from the intervals alone
-        structured = replace(call, bias=None)
-        counts += torch.from_numpy(count(structured, row_edges, column_edges)[0, 0]).to(device)
+        counted = cells_in(call.allowed, None, row_edges, column_edges)[0, 0]
+        counts += torch.from_numpy(counted).to(device)
     bins = np.repeat(np.arange(shape[0]), np.diff(row_edges))
     for rows in _steps(int(row_edges[0]), int(row_edges[-1]), last - first):
         index = torch.arange(rows.start, rows.stop, device=device)
@@ -70,15 +67,14 @@ def _pool(
             counts.index_add_(0, to, _across(seen, column_edges - first, "sum").long())
     if kind == "max":
         picture = picture.exp().clamp(max=1.0)
-    return torch.where(counts == 0, 0.0, picture).float(), counts
+    return finish(picture, counts, kind)
 
 
 def received(call: Call, logsumexp: Tensor) -> Tensor:
-    """What each key gets, summed over the queries: [B, Hq, Nk]."""
     shape = call.batch, call.query_heads, call.keys
     total = torch.zeros(shape, dtype=torch.float64, device=call.query.device)
     for b, h in np.ndindex(shape[:2]):
-        own = one_head(call, h, b)
+        own = call.one_head(h, b)
         for rows in _steps(0, call.queries, call.keys):
             index = torch.arange(rows.start, rows.stop, device=call.query.device)
             logits, _ = _logits(own, index, slice(0, call.keys))
@@ -87,24 +83,22 @@ def received(call: Call, logsumexp: Tensor) -> Tensor:
 
 
 def block(call: Call, logsumexp: Tensor, rows: Edges, columns: Edges) -> Tensor:
-    """The weights of chosen rows × columns of every head, 0 where not allowed: [B, Hq, R, C]."""
     device = call.query.device
     at, across = (torch.from_numpy(chosen).to(device) for chosen in (rows, columns))
     heads = []
     for b, h in np.ndindex(call.batch, call.query_heads):
-        logits, _ = _logits(one_head(call, h, b), at, across)
+        logits, _ = _logits(call.one_head(h, b), at, across)
         heads.append(_weights(logits, logsumexp[b, h, at]))
     return torch.stack(heads).reshape(call.batch, call.query_heads, len(rows), len(columns))
 
 
 def strongest(call: Call, logsumexp: Tensor, rows: Edges, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest weights of each chosen row and their columns; −1 where there are fewer."""
     device = call.query.device
     shape = call.batch, call.query_heads, len(rows), k
     columns = torch.full(shape, -1, dtype=torch.int64, device=device)
     weights = torch.zeros(shape, dtype=_wide(call), device=device)
     for b, h in np.ndindex(shape[:2]):
-        own = one_head(call, h, b)
+        own = call.one_head(h, b)
         for part in _steps(0, len(rows), 4 * call.keys):  # a sort holds numbers and places
             at = torch.from_numpy(rows[part]).to(device)
             logits, _ = _logits(own, at, slice(0, call.keys))
@@ -136,21 +130,15 @@ def _logits(call: Call, rows: Tensor, columns: Any) -> tuple[Tensor, Tensor | No
         for slot in range(spans.shape[1]):
             allowed |= (at >= spans[:, slot, :1]) & (at < spans[:, slot, 1:])
     if call.allowed.dense is not None:
-        dense = _crop(call.allowed.dense[0, 0], rows, columns)
+        dense = crop(call.allowed.dense[0, 0], rows, columns)
         allowed = dense.expand(logits.shape) if allowed is None else allowed & dense
     if call.bias is not None:
-        bias = _crop(call.bias[0, 0], rows, columns).to(wide)
+        bias = crop(call.bias[0, 0], rows, columns).to(wide)
         logits, shown = logits + bias, bias != -torch.inf
         allowed = shown.expand(logits.shape) if allowed is None else allowed & shown
     if allowed is not None:
         logits = torch.where(allowed, logits, -torch.inf)
     return logits, allowed
-
-
-def _crop(array: Tensor, rows: Tensor, columns: Any) -> Tensor:
-    """Rows and columns of a broadcast array [Nq|1, Nk|1]."""
-    array = array if array.shape[0] == 1 else array[rows]
-    return array if array.shape[1] == 1 else array[:, columns]
 
 
 def _below(logits: Tensor, logsumexp: Tensor) -> Tensor:

@@ -1,10 +1,9 @@
-"""The engine for H100 and H200: Gluon kernels, torch's fused backward where it applies."""
+"""The engine for H100 and H200: Gluon kernels."""
 
 from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +43,8 @@ def cannot(call: Call) -> str | None:
         return f"it takes head sizes up to {LARGEST}, and this one is {size}"
     if call.value_size == 0:
         return "it needs values, and the call has none"
+    if call.dropout is not None:
+        return "its kernels have no dropout yet"
     if not 1e-30 < abs(call.scale) < 1e30:
         return f"it takes scales of 1e-30 to 1e30, either sign, and this one is {call.scale:g}"
     return None
@@ -87,16 +88,25 @@ def padded(size: int) -> int:
 def forward(call: Call, *, health: bool) -> State:
     from limelight.engines.gpu import launch
 
-    done = launch.trivial(call, health)
-    return launch.planned(_plan, call, health) if done is None else done
+    with launch.device_of(call):
+        done = launch.trivial(call, health)
+        return plan(call, health)(call) if done is None else done
 
 
 def _plan(call: Call, health: bool) -> Run:
     from limelight.engines.gpu import portable
 
-    if call.queries * call.group <= PACKED_ROWS and call.keys > 128:
+    if portable.tiny(call) or (call.queries * call.group <= PACKED_ROWS and call.keys > 128):
         return portable.forward(call, health)
     return portable.fitting_run(tiles, call, health)
+
+
+def plan(call: Call, health: bool) -> Run:
+    """How calls of this layout are run on the current device; the call is not empty."""
+    from limelight.engines.gpu import launch
+
+    run: Run = launch.planned(_plan, call, health)
+    return run
 
 
 def tiles(call: Call, health: bool) -> Run:
@@ -147,7 +157,9 @@ def tiles(call: Call, health: bool) -> Run:
         launch_pdl=True,
     )  # fmt: skip
     again = portable.again(call, health, flags)
-    read_query, read_key, read_value = (reader(x) for x in (call.query, call.key, call.value))
+    read_query, read_key, read_value = (
+        launch.reader(x) for x in (call.query, call.key, call.value)
+    )
     described = launch.Described
 
     def run(call: Call) -> State:
@@ -190,79 +202,23 @@ def _mask_arguments(call: Call, mask: MaskArguments, rows: int, keys: int) -> tu
     )  # fmt: skip
 
 
-def reader(tensor: Any) -> Callable[[Any], Any]:
-    """How TMA can read tensors of this layout (16-byte strides, last axis contiguous)."""
-    strides = tensor.stride()
-    fits = strides[3] == 1 and tensor.data_ptr() % 16 == 0
-    for axis in range(3):
-        if tensor.shape[axis] > 1 and (strides[axis] <= 0 or strides[axis] % 8):
-            fits = False
-    if not fits:
-        return lambda tensor: tensor.contiguous()
-    if any(stride % 8 for stride in strides[:3]):
-        # An axis of one element may have any stride; give it one that TMA takes.
-        taken = [s if s % 8 == 0 else 8 for s in strides[:3]] + [1]
-        return lambda tensor: tensor.as_strided(tensor.shape, taken)
-    return lambda tensor: tensor
+def backward(
+    call: Call,
+    state: State,
+    grad_output: Any,
+    *,
+    grad_logsumexp: Any = None,
+    grad_entropy: Any = None,
+) -> Gradients:
+    from limelight.engines.gpu import gradients, hopper_gradients, launch
 
-
-def fused_backward(call: Call) -> bool | None:
-    """Whether torch's cuDNN backward computes this call's gradients: causal or not, None if not.
-
-    It sums the query's gradient in any order, so it is not for deterministic runs; its grid ends
-    at 65,535 entries of the batch, and heads.
-    """
-    import torch
-
-    if torch.are_deterministic_algorithms_enabled():
-        return None
-    if call.bias is not None or call.softcap is not None or call.sinks is not None:
-        return None
-    if call.scale < 0:
-        return None
-    size = call.head_size
-    if size != call.value_size or size not in (64, 80, 96, 112, 128):
-        return None
-    if min(call.queries, call.keys) < 64 or max(call.batch, call.query_heads) > 65_535:
-        return None
-    allowed = call.allowed
-    if allowed.everything:
-        return False
-    low, high = allowed.band or (0, 1)
-    square = call.queries == call.keys and allowed.spans is None and allowed.dense is None
-    return True if square and high == 0 and low <= 1 - call.queries else None
-
-
-def backward(call: Call, state: State, grad_output: Any) -> Gradients:
-    from limelight.engines.gpu import launch
-
+    figures = gradients.dense(grad_logsumexp), gradients.dense(grad_entropy)
     with launch.device_of(call):
-        return _backward(call, state, grad_output)
-
-
-def _backward(call: Call, state: State, grad_output: Any) -> Gradients:
-    from limelight.engines.gpu import gradients, kept
-
-    causal = None if call.empty else fused_backward(call)
-    if causal is None:
-        return gradients.backward(call, state, grad_output)
-    import torch
-
-    key, value = call.key, call.value
-    if call.group > 1:
-        key = key.repeat_interleave(call.group, dim=1)
-        value = value.repeat_interleave(call.group, dim=1)
-    seed = kept.no_seed(call.query.device)
-    grads = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
-        grad_output.contiguous(), call.query, key, value, state.output.to(call.query.dtype),
-        state.logsumexp.contiguous().unsqueeze(-1), seed, seed, None, None, None, call.queries,
-        call.keys, 0.0, causal, scale=call.scale,
-    )  # fmt: skip
-    grad_query, grad_key, grad_value = grads
-    if call.group > 1:
-        shape = (call.batch, call.key_heads, call.group, call.keys, -1)
-        grad_key = grad_key.view(shape).sum(2)
-        grad_value = grad_value.view(shape).sum(2)
-    if causal:
-        gradients.query_again(call, state, grad_output, grad_query)
-    return Gradients(query=grad_query, key=grad_key, value=grad_value)
+        if not hopper_gradients.can(call):
+            return gradients.backward(call, state, grad_output, *figures)
+        entropy = None if grad_entropy is None else gradients.dense(state.entropy)
+        state = State(state.output, state.logsumexp.contiguous(), None, entropy)
+        kinds = hopper_gradients.kind(state.output, state.logsumexp, entropy, grad_output, *figures)
+        run = launch.planned(hopper_gradients.make, call, kinds, entropy is not None)
+        found: Gradients = run(call, state, grad_output, *figures)
+        return found

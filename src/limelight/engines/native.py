@@ -14,8 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from limelight.arrays import consecutive
 from limelight.call import Call, beyond_float32
+from limelight.dropout import Dropout
+from limelight.engines import _numpy_pool
+from limelight.engines._numpy_pool import strongest as strongest
 from limelight.errors import EngineError
+from limelight.masks.bins import cells_in
 from limelight.reference import Gradients, State
 
 try:
@@ -85,13 +90,8 @@ def forward(call: Call, *, health: bool) -> State:
     return State(output, stats[0], stats[1], stats[2]) if health else State(output, stats)
 
 
-def quick(query: Any, key: Any, value: Any, health: bool) -> tuple[Any, Any] | None:
-    """`forward` without a Call: three float32 NumPy arrays that fit as they are, and nothing else.
-
-    Returns the output and the statistics (logsumexp; with health also max_logit and entropy), or
-    None where there is more to do or to say. For a few rows all that is left out here would take
-    as long as the kernel.
-    """
+def quick(query: Any, key: Any, value: Any, health: bool) -> State | None:
+    """For a few rows all that is left out here would take as long as the kernel."""
     if not (
         _native is not None
         and _refused is None
@@ -108,21 +108,35 @@ def quick(query: Any, key: Any, value: Any, health: bool) -> tuple[Any, Any] | N
         _native.forward_plain(query, key, value, scale, output, stats, health)
     except ValueError:  # the sizes do not fit as they are
         return None
-    return output, stats
+    return State(output, *stats) if health else State(output, stats)
 
 
-def backward(call: Call, state: State, grad_output: Any) -> Gradients:
+def backward(
+    call: Call,
+    state: State,
+    grad_output: Any,
+    *,
+    grad_logsumexp: Any = None,
+    grad_entropy: Any = None,
+) -> Gradients:
     grads = [_empty(call, array.shape) for array in (call.query, call.key, call.value)]
     extras = [
         None if array is None else _empty(call, array.shape, "float32")
         for array in (call.bias, call.sinks)
     ]
-    logsumexp = _contiguous(state.logsumexp)  # by name: a copy must outlive its address
+    entropy = None if grad_entropy is None else state.entropy
+    rows = [  # in a list: a copy must outlive its address
+        None if figure is None else _contiguous(figure)
+        for figure in (state.logsumexp, entropy, grad_logsumexp, grad_entropy)
+    ]
+    logsumexp, entropy, *by_rows = (None if array is None else _block(array) for array in rows)
     _native.backward(
         *_arguments(call),
         _array(state.output),
-        _block(logsumexp),
+        logsumexp,
+        entropy,
         _array(grad_output),
+        *by_rows,
         *(None if array is None else _block(array) for array in (*grads, *extras)),
     )
     bias, sinks = (
@@ -134,18 +148,23 @@ def backward(call: Call, state: State, grad_output: Any) -> Gradients:
 
 
 def pool(call: Call, logsumexp: Any, row_edges: Any, column_edges: Any, kind: str) -> Any:
-    """The maximum or mean of the allowed weights of each bin; NaN where a bin has none.
-
-    logsumexp [B, Hq, Nq]; edges ascend, and bin p holds the cells from edge p up to edge p + 1.
-    Returns float32 [B, Hq, P, Q], as NumPy.
-    """
     return _pool(call, logsumexp, row_edges, column_edges, POOLS[kind])
 
 
 def received(call: Call, logsumexp: Any) -> Any:
-    """The weights that each key gets, summed over the queries: float32 [B, Hq, Nk], as NumPy."""
     rows, columns = np.array([0, call.queries]), np.arange(call.keys + 1)
     return _pool(call, logsumexp, rows, columns, 2)[:, :, 0]
+
+
+def block(call: Call, logsumexp: Any, rows: Any, columns: Any) -> Any:
+    """A region is a picture whose bins are single cells; those not allowed weigh nothing."""
+    if not (consecutive(rows) and consecutive(columns)):
+        return _numpy_pool.block(call, logsumexp, rows, columns)
+    rows, columns = (np.append(at, at[-1] + 1) for at in (rows, columns))
+    values = _pool(call, logsumexp, rows, columns, POOLS["max"])
+    hidden = cells_in(call.allowed, call.bias, rows, columns) == 0
+    values[np.broadcast_to(hidden, values.shape)] = 0.0
+    return values
 
 
 def _pool(call: Call, logsumexp: Any, row_edges: Any, column_edges: Any, kind: int) -> Any:
@@ -166,8 +185,14 @@ def _arguments(call: Call) -> tuple[Any, ...]:
         None if allowed.dense is None else _array(allowed.dense),
         None if bias is None else _array(bias), 0 if bias is None else _code(bias.dtype),
         None if sinks is None else _array(sinks), 0 if sinks is None else _code(sinks.dtype),
-        call.scale, call.softcap or 0.0,
+        call.scale, call.softcap or 0.0, _drops(call.dropout),
     )  # fmt: skip
+
+
+def _drops(dropout: Dropout | None) -> tuple[int, int, int, float] | None:
+    if dropout is None:
+        return None
+    return dropout.threshold, *dropout.numbers, dropout.scale
 
 
 def _code(dtype: Any) -> int:

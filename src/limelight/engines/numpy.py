@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from limelight.arrays import crop
 from limelight.call import Call, beyond_float32
-from limelight.engines._numpy_pool import block, pool, received, strongest  # noqa: F401
-from limelight.reference import Gradients, State, reduce_to
+from limelight.dropout import kept
+from limelight.reference import Gradients, Logits, State, logits, reduce_to
 
 ROWS, COLUMNS = 128, 512  # a tile's scores stay in the second-level cache
 Array = NDArray[Any]
@@ -49,17 +50,25 @@ def forward(call: Call, *, health: bool) -> State:
     return State(output, logsumexp, *((max_logit, entropy) if health else ()))
 
 
-def backward(call: Call, state: State, grad_output: Array) -> Gradients:
+def backward(
+    call: Call,
+    state: State,
+    grad_output: Array,
+    *,
+    grad_logsumexp: Array | None = None,
+    grad_entropy: Array | None = None,
+) -> Gradients:
     wide = np.float64 if call.dtype == "float64" else np.float32
     grads = {
         name: None if given is None else np.zeros(given.shape, wide)
         for name in ("query", "key", "value", "bias", "sinks")
         for given in [getattr(call, name)]
     }
+    by_rows = grad_logsumexp, grad_entropy
     with np.errstate(all="ignore"):
         for head in _heads(call, wide):
             for start in range(0, call.queries, ROWS):
-                _rows_backward(call, head, start, state, grad_output, grads)
+                _rows_backward(call, head, start, state, grad_output, by_rows, grads)
     return Gradients(**{
         name: None if grad is None else grad.astype(getattr(call, name).dtype)
         for name, grad in grads.items()
@@ -83,9 +92,25 @@ class _Tile:
     """Scores of some rows against some columns, after scale, cap, bias and mask."""
 
     columns: slice
-    logits: Array  # [group, rows, columns], −inf where not allowed
-    slope: Array | float  # d logit / d score
-    allowed: Array | None  # None where every cell is
+    cells: Logits  # [group, rows, columns]
+    factor: Array | None  # what dropout multiplies the weights with
+
+    @property
+    def logits(self) -> Array:
+        return self.cells.logits
+
+    @property
+    def allowed(self) -> Array | None:
+        """Of the shape of the logits; None where every cell is."""
+        allowed = self.cells.allowed
+        return None if allowed is None else np.broadcast_to(allowed, self.logits.shape)
+
+    def slope(self, call: Call) -> Array | float:
+        """d logit / d score."""
+        if call.softcap is None:
+            return call.scale
+        bent = self.cells.capped / call.softcap
+        return call.scale * (1.0 - bent * bent)
 
 
 def _heads(call: Call, wide: Any) -> Iterator[_Head]:
@@ -109,21 +134,11 @@ def _tiles(call: Call, head: _Head, start: int) -> Iterator[_Tile]:
             if not allowed.any():
                 continue
         key = head.key[left : columns[-1] + 1]
-        logits = call.scale * (head.query[:, rows[0] : rows[-1] + 1] @ key.T)
-        slope: Array | float = call.scale
-        if call.softcap is not None:
-            bent = np.tanh(logits / call.softcap)
-            logits, slope = call.softcap * bent, call.scale * (1.0 - bent * bent)
-        if call.bias is not None:
-            bias = _part(_crop(call.bias, rows, columns), head).astype(logits.dtype, copy=False)
-            logits = logits + bias
-            hidden = np.isneginf(bias)
-            if hidden.any():
-                allowed = ~hidden if allowed is None else allowed & ~hidden
-        if allowed is not None:
-            allowed = np.broadcast_to(allowed, logits.shape)
-            logits = np.where(allowed, logits, -np.inf)
-        yield _Tile(slice(left, int(columns[-1]) + 1), logits, slope, allowed)
+        scores = head.query[:, rows[0] : rows[-1] + 1] @ key.T
+        bias = None if call.bias is None else _part(crop(call.bias, rows, columns), head)
+        cells = logits(call, scores, bias, allowed)
+        factor = _dropout(call, head, rows, columns, cells.logits.dtype)
+        yield _Tile(slice(left, int(columns[-1]) + 1), cells, factor)
 
 
 def _rows(call: Call, head: _Head, start: int) -> tuple[Array, Array, Array, Array]:
@@ -141,7 +156,7 @@ def _rows(call: Call, head: _Head, start: int) -> tuple[Array, Array, Array, Arr
         total, moment, out = _rescale(m, new, total, moment, out)
         total += p.sum(axis=-1)
         moment += (p * np.where(p == 0, 0.0, y)).sum(axis=-1)
-        out += _product(p, tile.allowed, head.value[tile.columns])
+        out += _product(_drop(p, tile), tile.allowed, head.value[tile.columns])
         m = new
     max_logit = m
     if call.sinks is not None:
@@ -167,7 +182,13 @@ def _rescale(
 
 
 def _rows_backward(
-    call: Call, head: _Head, start: int, state: State, grad_output: Array, grads: dict[str, Any]
+    call: Call,
+    head: _Head,
+    start: int,
+    state: State,
+    grad_output: Array,
+    by_rows: tuple[Array | None, Array | None],
+    grads: dict[str, Any],
 ) -> None:
     """Add one tile of rows to all gradients."""
     at = head.batch, head.slice, slice(start, start + ROWS)
@@ -179,22 +200,36 @@ def _rows_backward(
     # Σⱼ Pⱼ·dPⱼ = dO·O: also right where the state is over more keys than this call's
     output = np.where(empty, 0.0, state.output[at].astype(wide))
     mean = (grad * output).sum(axis=-1, keepdims=True)
+    # dS = P·(dP − mean − turn·ln P), the gradients of logsumexp and entropy in mean and turn
+    by_logsumexp, by_entropy = (
+        None if g is None else g[at].astype(wide)[..., None] for g in by_rows
+    )
+    turn = np.zeros_like(mean) if by_entropy is None else by_entropy
+    if by_logsumexp is not None:
+        mean = mean - by_logsumexp
+    if by_entropy is not None:
+        mean = mean + by_entropy * state.entropy[at].astype(wide)[..., None]
     for tile in _tiles(call, head, start):
-        p = _where(tile.allowed, np.where(empty, 0.0, np.exp(tile.logits - logsumexp)))
-        by_weight = grad @ head.value[tile.columns].T
-        by_logit = _where(tile.allowed, p * (by_weight - mean))
-        by_score = _where(tile.allowed, by_logit * tile.slope)
+        log_p = tile.logits - logsumexp
+        p = _where(tile.allowed, np.where(empty, 0.0, np.exp(log_p)))
+        slope = _drop(grad @ head.value[tile.columns].T, tile) - mean
+        if by_entropy is not None:
+            slope = slope - turn * np.where(p == 0, 0.0, log_p)
+        by_logit = _where(tile.allowed, p * slope)
+        by_score = _where(tile.allowed, by_logit * tile.slope(call))
         across = None if tile.allowed is None else tile.allowed.swapaxes(-1, -2)
         columns = head.batch, head.key_head, tile.columns
         grads["query"][at] += _product(by_score, tile.allowed, head.key[tile.columns])
         grads["key"][columns] += _product(by_score.swapaxes(-1, -2), across, query).sum(axis=0)
-        grads["value"][columns] += _product(p.swapaxes(-1, -2), across, grad).sum(axis=0)
+        mixed = _drop(p, tile).swapaxes(-1, -2)
+        grads["value"][columns] += _product(mixed, across, grad).sum(axis=0)
         if grads["bias"] is not None:
             _add_bias(grads["bias"], by_logit, head, start, tile.columns)
     if grads["sinks"] is not None:
-        sinks = call.sinks[head.slice].astype(wide)[:, None, None]
-        share = np.where(empty, 0.0, np.exp(sinks - logsumexp))
-        grads["sinks"][head.slice] -= (share * mean).sum(axis=(1, 2))
+        log_share = call.sinks[head.slice].astype(wide)[:, None, None] - logsumexp
+        share = np.where(empty, 0.0, np.exp(log_share))
+        slope = mean + turn * np.where(share == 0, 0.0, log_share)
+        grads["sinks"][head.slice] -= (share * slope).sum(axis=(1, 2))
 
 
 def _add_bias(grad: Array, by_logit: Array, head: _Head, start: int, columns: slice) -> None:
@@ -205,16 +240,23 @@ def _add_bias(grad: Array, by_logit: Array, head: _Head, start: int, columns: sl
     view += reduce_to(by_logit, view.shape)
 
 
-def _crop(array: Array, rows: Array, columns: Array) -> Array:
-    """Rows and columns of a broadcast array [B|1, H|1, Nq|1, Nk|1]."""
-    array = array if array.shape[2] == 1 else array[:, :, rows[0] : rows[-1] + 1]
-    return array if array.shape[3] == 1 else array[..., columns[0] : columns[-1] + 1]
-
-
 def _part(array: Array, head: _Head) -> Array:
     """This head's part of a broadcast array: [group|1, rows, columns]."""
     array = array[head.batch if array.shape[0] > 1 else 0]
     return array[head.slice] if array.shape[0] > 1 else array
+
+
+def _dropout(call: Call, head: _Head, rows: Array, columns: Array, dtype: Any) -> Array | None:
+    """0 for the cells that fall, for the others what makes up for them."""
+    if call.dropout is None:
+        return None
+    heads = head.batch * call.query_heads + np.arange(head.slice.start, head.slice.stop)
+    factor: Array = kept(call.dropout, heads, rows, columns) * dtype.type(call.dropout.scale)
+    return factor
+
+
+def _drop(cells: Array, tile: _Tile) -> Array:
+    return cells if tile.factor is None else cells * tile.factor
 
 
 def _where(allowed: Array | None, cells: Array) -> Array:

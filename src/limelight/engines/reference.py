@@ -8,7 +8,6 @@ import numpy as np
 
 from limelight import reference
 from limelight.call import Call
-from limelight.engines._reference_pool import block, pool, received, strongest  # noqa: F401
 from limelight.reference import Gradients, State
 
 
@@ -30,8 +29,15 @@ def forward(call: Call, *, health: bool) -> State:
     )
 
 
-def backward(call: Call, state: State, grad_output: Any) -> Gradients:
-    grads = reference.gradients(call, grad_output)
+def backward(
+    call: Call,
+    state: State,
+    grad_output: Any,
+    *,
+    grad_logsumexp: Any = None,
+    grad_entropy: Any = None,
+) -> Gradients:
+    grads = reference.gradients(call, grad_output, grad_logsumexp, grad_entropy)
 
     def like(gradient: Any, given: Any) -> Any:
         return None if given is None else gradient.astype(given.dtype)

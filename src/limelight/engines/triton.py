@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from limelight.call import Call, beyond_float32
 from limelight.reference import Gradients, State
+
+if TYPE_CHECKING:
+    from limelight.engines.gpu.launch import Run
 
 LARGEST = 512  # head size
 
@@ -33,39 +36,36 @@ def cannot(call: Call) -> str | None:
         return f"it takes head sizes up to {LARGEST}, and this one is {size}"
     if launch.INTERPRETED and call.dtype == "bfloat16":
         return "Triton's interpreter has no bfloat16 products: use float16 or float32"
+    if call.dropout is not None:
+        return "its kernels have no dropout yet"
     return beyond_float32(call)
 
 
 def forward(call: Call, *, health: bool) -> State:
+    from limelight.engines.gpu import launch
+
+    with launch.device_of(call):
+        done = launch.trivial(call, health)
+        return plan(call, health)(call) if done is None else done
+
+
+def plan(call: Call, health: bool) -> Run:
+    """How calls of this layout are run on the current device; the call is not empty."""
     from limelight.engines.gpu import launch, portable
 
-    done = launch.trivial(call, health)
-    return launch.planned(portable.forward, call, health) if done is None else done
+    run: Run = launch.planned(portable.forward, call, health)
+    return run
 
 
-def backward(call: Call, state: State, grad_output: Any) -> Gradients:
+def backward(
+    call: Call,
+    state: State,
+    grad_output: Any,
+    *,
+    grad_logsumexp: Any = None,
+    grad_entropy: Any = None,
+) -> Gradients:
     from limelight.engines.gpu import gradients, launch
 
     with launch.device_of(call):
-        return gradients.backward(call, state, grad_output)
-
-
-def pool(
-    call: Call, logsumexp: Any, row_edges: Any, column_edges: Any, kind: str
-) -> tuple[Any, Any]:
-    """Weights pooled over rectangles between ascending edges: (values, allowed cells).
-
-    kind "max" or "sum"; each [B, Hq, rows, columns], float32 and int64.
-    """
-    from limelight.engines.gpu import launch, looking
-
-    with launch.device_of(call):
-        return looking.pool(call, logsumexp, row_edges, column_edges, kind)
-
-
-def received(call: Call, logsumexp: Any) -> Any:
-    """What each key receives: column sums of the weights, float32 [B, Hq, Nk]."""
-    from limelight.engines.gpu import launch, looking
-
-    with launch.device_of(call):
-        return looking.received(call, logsumexp)
+        return gradients.backward(call, state, grad_output, grad_logsumexp, grad_entropy)

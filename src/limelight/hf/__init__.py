@@ -3,6 +3,9 @@
     register()              attn_implementation="limelight" for every model with the interface
     load(name)              a model from a folder, a GGUF, the hub's cache or a package; safely
     capture(model)          a context: what the model attends to inside it becomes a Capture
+    off(model, heads=…)     a context: the model without some of its heads
+    patch(model, …)         a context: some heads read what they read in another text
+    effects(loaded, text)   what each head's absence does, layers × heads
     missing()               why no model can be run here; None where one can
 
 Names load when first used: `import limelight.hf` imports neither torch nor Transformers.
@@ -18,10 +21,13 @@ from limelight.errors import EngineError
 
 _HOMES = {
     "register": "registration",
-    "capture": "recording",
+    "capture": "capturing",
     "load": "loading",
     "Loaded": "loading",
     "quiet": "registration",
+    "off": "switching",
+    "patch": "switching",
+    "effects": "measuring",
 }
 
 NEEDED = {"torch": "2.6", "transformers": "5.4"}  # 5.4 is the first to call masks as it does now

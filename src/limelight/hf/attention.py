@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.attention.bias import CausalBias
 
-from limelight.errors import ArgumentError, ShapeError
+from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.hf.compact import CompactMask
-from limelight.hf.masks import only_eager
+from limelight.hf.masks import learned_sdpa, only_eager
 from limelight.masks import Causal, Mask
 from limelight.torch import functional
 from limelight.torch.bridge import SITE
@@ -31,7 +32,7 @@ class Asked(NamedTuple):
     query: Tensor
     key: Tensor
     value: Tensor
-    rule: dict[str, Any]  # mask, bias, scale, softcap, sinks
+    rule: dict[str, Any]  # mask, bias, scale, softcap, sinks, dropout
 
 
 def attention(
@@ -49,12 +50,6 @@ def attention(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Registered as `attn_implementation="limelight"`."""
-    if dropout > 0.0:
-        raise ArgumentError(
-            f"{type(module).__name__} asks for attention dropout {dropout}: limelight has none. "
-            f"Set the config's attention dropout (attention_dropout, attn_pdrop, "
-            f"attention_probs_dropout_prob) to 0, or use model.eval()"
-        )
     if kwargs.get("cache") is not None:
         raise ArgumentError(
             "a paged cache (continuous batching) keeps its keys in pages that limelight does not "
@@ -67,11 +62,10 @@ def attention(
             "cap[layer].weights(head=…) gives those of a head",
             stacklevel=2,
         )
-    if is_causal is None:
-        is_causal = getattr(module, "is_causal", False)
-    is_causal = is_causal and not only_eager(type(module).__module__)
-    asked = understand(query, key, value, attention_mask, is_causal, position_bias)
-    asked.rule.update(scale=scaling, softcap=softcap, sinks=s_aux)
+    if attention_mask is None and query.shape[2] > 1:
+        is_causal = _is_causal(module, is_causal)
+    asked = understand(query, key, value, attention_mask, bool(is_causal), position_bias)
+    asked.rule.update(scale=scaling, softcap=softcap, sinks=s_aux, dropout=dropout)
     recorder = getattr(module, RECORDER, None)
     if recorder is not None:
         output = recorder.attention(module, asked)
@@ -99,14 +93,40 @@ def understand(
                 f"there are {keys}: give one flag for every token, those in a cache included"
             )
         mask, keys = attention_mask.rule, attention_mask.keys
-    elif attention_mask.dtype == torch.bool:
+    elif attention_mask.dtype == torch.bool or isinstance(attention_mask, CausalBias):
         mask = attention_mask
+    elif not attention_mask.is_floating_point():
+        raise DtypeError(
+            f"the attention_mask of {tuple(attention_mask.shape)} has dtype "
+            f"{attention_mask.dtype}: a mask of four axes is boolean (True attends), or of floats "
+            f"that are added to the logits. Cast it with .bool()"
+        )
     else:
         bias = attention_mask if bias is None else bias + attention_mask
     if keys < key.shape[2]:
         key, value = key[:, :, :keys], value[:, :, :keys]
         bias = bias if bias is None or bias.shape[3] == 1 else bias[..., :keys]
     return Asked(query, key, value, {"mask": mask, "bias": bias})
+
+
+def _is_causal(module: torch.nn.Module, said: bool | None) -> bool:
+    """Whether a call without a mask is causal, by what sdpa would do.
+
+    It asks the call, then the module, and takes a silent module for causal. Where a model never
+    learned sdpa, nobody has tried that guess: eager hides nothing without a mask.
+    """
+    place = type(module).__module__
+    if only_eager(place):
+        return False
+    said = getattr(module, "is_causal", None) if said is None else said
+    if said is None and not learned_sdpa(place):
+        raise ArgumentError(
+            f"{type(module).__name__} asks for attention without a mask, and nothing says whether "
+            f"its queries may see what comes after them. Give the module an attribute is_causal, "
+            f"or pass is_causal=… or a mask with the call; for a model that runs on sdpa, "
+            f"_supports_sdpa = True in its class says so too"
+        )
+    return said is None or bool(said)
 
 
 def site_name(module: torch.nn.Module) -> str:

@@ -2,42 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from limelight.allowed import Allowed
 from limelight.masks import Mask
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Remembered(Mask):
-    """A mask that every layer of a model asks for: what it allows is worked out once."""
-
-    mask: Mask
-
-    def dense(self, nq: int, nk: int) -> NDArray[np.bool_]:
-        return self.mask.dense(nq, nk)
-
-    def allowed(self, nq: int, nk: int) -> Allowed:
-        known: dict[tuple[int, int], Allowed] = self.__dict__.setdefault("_allowed", {})
-        if (nq, nk) not in known:
-            known[nq, nk] = self.mask.allowed(nq, nk)
-        return known[nq, nk]
-
-    def numpy(self) -> Mask:
-        return self.mask.numpy()
-
-    @property
-    def expression(self) -> str:
-        return self.mask.expression
-
-    def _size(self) -> tuple[int, int]:
-        return self.mask._size()
 
 
 class CompactMask(Tensor):
@@ -59,7 +30,7 @@ class CompactMask(Tensor):
         self: CompactMask = torch.Tensor._make_wrapper_subclass(
             cls, shape, dtype=dtype, device=device
         )
-        self.rule = None if rule is None else Remembered(rule)
+        self.rule = rule
         self.keys = keys
         return self
 

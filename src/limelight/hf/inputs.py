@@ -1,4 +1,4 @@
-"""What went into a model: token ids and pixels, as its parts received them, and names for both."""
+"""What went into a model: token ids, padding and pixels, as its parts received them."""
 
 from __future__ import annotations
 
@@ -17,35 +17,64 @@ from limelight.capture import Grid, Site
 from limelight.capture.site import Labels
 
 Array = NDArray[Any]
+MASKS = ("attention_mask", "encoder_attention_mask")
 
 
 class Inputs:
-    """The ids that each part of the model was called with, in order, and the last image."""
+    """The ids that each part of the model was called with, in order, and the last image.
+
+    `masks` holds what each part was told last about padding, by what it is about: "attention_mask"
+    for its own positions, "encoder_attention_mask" for those that a decoder looks back at.
+    """
 
     def __init__(self) -> None:
         self.ids: dict[str, list[Array]] = {}
+        self.masks: dict[tuple[str, str], Any] = {}
         self.pixels: Array | None = None
 
     def add(
         self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        given = dict(kwargs)
-        if args:
-            parameters = list(inspect.signature(module.forward).parameters)
-            given |= dict(zip(parameters, args, strict=False))
+        given, parameters = dict(kwargs), list(inspect.signature(module.forward).parameters)
+        given |= dict(zip(parameters, args, strict=False))
         ids, pixels = given.get("input_ids"), given.get("pixel_values")
+        for side in MASKS:
+            if side in parameters or side in given or "pixel_values" in given:
+                self.masks[name, side] = given.get(side)
+        if "decoder_attention_mask" in parameters:
+            decoder = f"{name}.decoder".lstrip(".")
+            self.masks[decoder, MASKS[0]] = given.get("decoder_attention_mask")
         if isinstance(ids, torch.Tensor) and ids.ndim == 2 and not ids.is_floating_point():
             self.ids.setdefault(name, []).append(as_numpy(ids).copy())
         if isinstance(pixels, torch.Tensor) and pixels.ndim == 4:
             self.pixels = np.array(as_numpy(pixels), np.float32)
 
-    def find(self, owner: str, batch: int, length: int) -> Array | None:
+    def received_by(self, owner: str, batch: int, length: int) -> Array | None:
         """The ids [batch, length] that the owner, or the nearest part around it, received last."""
         for name in (*_around(owner), *self.ids):
             ids = self._last(name, batch, length)
             if ids is not None:
                 return ids
         return None
+
+    def real(self, owner: str, batch: int, length: int, side: str = "attention_mask") -> Any:
+        """Which positions are no padding, [batch, length], as the nearest part was told; else None.
+
+        NotImplemented where it was told by a mask of four axes, as generate() makes for a static
+        cache: what that hides is not padding alone.
+        """
+        opaque = False
+        for name in _around(owner):
+            if (name, side) not in self.masks:
+                continue
+            given = self.masks[name, side]
+            if given is None:
+                return None
+            if isinstance(given, torch.Tensor) and given.ndim == 2:
+                same = tuple(given.shape) == (batch, length)
+                return np.array(as_numpy(given) != 0) if same else None
+            opaque = True
+        return NotImplemented if opaque else None
 
     def find_encoder(self, batch: int, length: int) -> Array | None:
         """The ids that an encoder was called with."""

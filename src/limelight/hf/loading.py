@@ -27,10 +27,12 @@ from transformers import (
 
 from limelight.capture import Capture
 from limelight.errors import ArgumentError, FileError
+from limelight.hf.capturing import capture
+from limelight.hf.fence import check_folder, check_size, no_pickles
 from limelight.hf.images import image_processor, open_image
-from limelight.hf.places import Place, find
-from limelight.hf.recording import capture
+from limelight.hf.places import Place, check_readable, place_of
 from limelight.hf.registration import NAME, register
+from limelight.live.gguf import Gguf
 
 SAFE = {"local_files_only": True, "trust_remote_code": False}
 VOCABULARIES = (
@@ -138,9 +140,14 @@ def load(name: str | os.PathLike[str], *, dtype: Any = torch.float32, device: An
         loaded = limelight.hf.load("smollm2")
         loaded.capture("The curious cat watched the bird")[11].cell(2, 1, head=1)
     """
-    place = find(name)
+    place = place_of(name)
+    check_readable(place)
+    if place.gguf is None:
+        check_folder(place.folder)
+    else:
+        Gguf(place.folder / place.gguf)  # checks every length in its header, which gguf trusts
     try:
-        with _one_reading(place):
+        with no_pickles(name), _one_reading(place):
             model = _model(place, dtype)
             tokenizer = _tokenizer(place)
         processor = image_processor(place.folder, model.config)
@@ -163,6 +170,8 @@ def _model(place: Place, dtype: Any) -> PreTrainedModel:
     known = [kind for kind in named if isinstance(kind, type) and issubclass(kind, PreTrainedModel)]
     plain = AutoModel if place.gguf is None else AutoModelForCausalLM
     kind: Any = known[0] if known else plain
+    with torch.device("meta"):
+        check_size((kind._from_config if known else kind.from_config)(config), place.folder)
     model: PreTrainedModel = kind.from_pretrained(
         place.folder, config=config, dtype=dtype, use_safetensors=True, **place.arguments, **SAFE
     )

@@ -13,7 +13,6 @@ is the same boolean tensor that `sdpa` gets.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,9 +25,9 @@ from transformers import masking_utils as theirs
 from transformers.utils.import_utils import is_tracing
 
 from limelight.arrays import as_numpy
-from limelight.capture.intervals import compress
 from limelight.hf.compact import CompactMask
 from limelight.masks import Both, Causal, Documents, Either, Explicit, Lengths, Mask, Prefix, Window
+from limelight.masks.measured import compress
 
 Rule = Callable[..., Any]
 CELLS = 1 << 24  # looked at together where an unknown function must be evaluated
@@ -57,11 +56,13 @@ def mask(
     """
     if isinstance(attention_mask, CompactMask):  # made beforehand, as generate() does
         return attention_mask
-    eager = only_eager(type(kwargs.get("config")).__module__)
-    if eager:
-        allow_is_causal_skip = allow_is_causal_skip and q_length == 1
+    home = type(kwargs.get("config")).__module__
+    eager = only_eager(home)
     # A compiled decoding step takes the mask from outside its graph: that must be a plain tensor.
     compiled_step = q_length == 1 and not allow_is_causal_skip and not allow_is_bidirectional_skip
+    if q_length > 1 and not learned_sdpa(home):  # modules that may not say what None means
+        allow_is_causal_skip = False
+        allow_is_bidirectional_skip = allow_is_bidirectional_skip and eager
     if compiled_step or is_tracing(attention_mask) or is_tracing(q_offset):
         make = theirs.eager_mask if eager else theirs.sdpa_mask
         return make(
@@ -86,35 +87,49 @@ def mask(
     return CompactMask(rule, keys, shape, dtype if eager else torch.bool, device)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def only_eager(module: str) -> bool:
-    """Whether a family of models, named by the module of a class in it, never learned sdpa.
+    """Whether a family of Transformers, named by the module of a class in it, never learned sdpa.
 
     Without a mask, sdpa takes a module's `is_causal` to heart and eager does not. Families that run
     on eager alone have that attribute wrong in places (the cross attention of nllb-moe says
     causal), so there a missing mask hides nothing, and a causal mask is never left out. Parts of
     them may add the mask to their logits themselves, so it must look like eager's, additive.
     """
+    return module.startswith(THEIRS) and learned_sdpa(module) is False
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def learned_sdpa(module: str) -> bool | None:
+    """Whether the models in a module, or else in the package around it, run on sdpa; None for none.
+
+    All of them: a model beside one that does not has nobody's word for its masks. Families of
+    Transformers are taken whole.
+    """
     found = FAMILIES.get(module)
     if found is None:
-        models = _models_beside(module)
-        found = FAMILIES[module] = bool(models) and not any(m._supports_sdpa for m in models)
+        modeling = module.replace(".configuration_", ".modeling_")
+        models = _models()
+        beside = [model for model in models if model.__module__ == modeling]
+        package = modeling.rpartition(".")[0] + "."
+        if not beside and package != "." and not package.startswith("transformers."):
+            beside = [model for model in models if model.__module__.startswith(package)]
+        some = any if module.startswith(THEIRS) else all
+        found = some(model._supports_sdpa for model in beside) if beside else None
+        if found is not None:
+            FAMILIES[module] = found
     return found
 
 
+THEIRS = "transformers.models."
 FAMILIES: dict[str, bool] = {}
 
 
-def _models_beside(module: str) -> list[type[PreTrainedModel]]:
-    if not module.startswith("transformers.models."):
-        return []
-    modeling = module.replace(".configuration_", ".modeling_")
-    classes = vars(sys.modules.get(modeling, object)).values()
-    return [
-        found for found in classes
-        if isinstance(found, type) and issubclass(found, PreTrainedModel)
-        and found.__module__ == modeling
-    ]  # fmt: skip
+def _models() -> list[type[PreTrainedModel]]:
+    """Every class of models that is loaded."""
+    found = list(PreTrainedModel.__subclasses__())
+    for model in found:
+        found += model.__subclasses__()
+    return found
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from limelight.errors import ArgumentError, FileError
+from limelight.intake import open_plain
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Place:
         return {} if self.gguf is None else {"gguf_file": self.gguf}
 
 
-def find(name: str | os.PathLike[str]) -> Place:
+def place_of(name: str | os.PathLike[str]) -> Place:
     """The place of a model, or a FileError that says what was looked for and what to do."""
     if not isinstance(name, str | os.PathLike):
         raise ArgumentError(
@@ -83,16 +84,20 @@ def _installed(name: str, package: Package) -> Place:
 
 
 def _file(path: Path, facts: dict[str, Any]) -> Place:
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         if file.read(4) != b"GGUF":
             raise FileError(f"{path}: not a GGUF file: give a model folder, a .gguf file or a name")
-    if importlib.util.find_spec("gguf") is None:
-        raise FileError(f"{path}: reading GGUF needs the gguf package: pip install gguf accelerate")
-    if importlib.util.find_spec("accelerate") is None:
-        raise FileError(
-            f"{path}: reading GGUF needs the accelerate package: pip install accelerate"
-        )
     return Place(path.parent, path.name, facts)
+
+
+def check_readable(place: Place) -> None:
+    """Raise where Transformers lacks a package that it reads this place with."""
+    for package, install in (("gguf", "gguf accelerate"), ("accelerate", "accelerate")):
+        if place.gguf is not None and importlib.util.find_spec(package) is None:
+            raise FileError(
+                f"{place.folder / place.gguf}: reading GGUF needs the {package} package: "
+                f"pip install {install}"
+            )
 
 
 def _folder(path: Path, facts: dict[str, Any]) -> Place:
@@ -112,12 +117,12 @@ def _folder(path: Path, facts: dict[str, Any]) -> Place:
 
 
 def _cached(name: str) -> Place:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
-
     try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
         folder = snapshot_download(name, local_files_only=True)
-    except (LocalEntryNotFoundError, HFValidationError):
+    except (ImportError, LocalEntryNotFoundError, HFValidationError):
         known = ", ".join(sorted(BUILTIN))
         hint = f". If it is on the hub: hf download {name}" if name.count("/") == 1 else ""
         raise FileError(

@@ -17,15 +17,15 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from limelight.allowed import Allowed
 from limelight.arrays import as_numpy
 from limelight.capture import Rows
-from limelight.capture.intervals import measure
 from limelight.errors import ArgumentError
 from limelight.hf.attention import RECORDER, Asked, site_name
 from limelight.hf.inputs import Inputs
 from limelight.hf.series import Said, Series
 from limelight.masks import Explicit, as_mask
+from limelight.masks.allowed import Allowed
+from limelight.masks.measured import measure
 from limelight.torch import functional
 
 LARGE = 1 << 20  # numbers in the queries of one call

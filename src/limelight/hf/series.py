@@ -9,18 +9,19 @@ causal square that one pass over the finished text would have made, in O(n) numb
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from limelight import spans as sp
 from limelight.arrays import as_numpy
 from limelight.capture import Rows, Site
-from limelight.capture.intervals import simplify, stack
 from limelight.errors import ArgumentError
 from limelight.masks import Explicit, Mask
+from limelight.masks import spans as sp
+from limelight.masks.measured import simplify, stack
 
 Array = NDArray[Any]
 CLOSE = 1e-2  # a cache may hold its keys quantised; those of another text differ by far more
@@ -99,6 +100,19 @@ class Series:
             value=_joined(self.value) if self.value else None,
             mask=self._mask(), bias=self._bias(), rows=recorded, **labels,
         )  # fmt: skip
+
+    def begun(self) -> Array | None:
+        """Which keys do not stand before the first that any query sees, [B, Nk]: left padding."""
+        firsts = [
+            np.where(said.spans[..., 0] < said.spans[..., 1], said.spans[..., 0] + first, self.keys)
+            for said, first in self.steps
+            if said.spans is not None
+        ]
+        if not firsts:
+            return None
+        first = reduce(np.minimum, [found.min(axis=(1, 2, 3)) for found in firsts])  # [B|1]
+        real = np.arange(self.keys) >= first[:, None]
+        return np.broadcast_to(real, (self.query[0].shape[0], self.keys)).copy()
 
     def _begin(self, query: Tensor, key: Tensor, value: Tensor | None, said: Said) -> None:
         if self.key:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
@@ -10,12 +11,23 @@ from typing import Annotated, Any, BinaryIO, Literal
 import msgspec
 
 from limelight.errors import FileError
+from limelight.intake import open_plain
 from limelight.journal import FIGURES, FORMAT, VERSION, Figure
 
 CHUNK, LONGEST_LINE = 4 << 20, 8 << 20  # bytes
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 Numbers = list[float | None]
+
+
+class Bound(msgspec.Struct):
+    """A bound of the monitor: the alarm of that name is raised where a figure crosses it."""
+
+    name: str
+    figure: str
+    raise_at: float
+    above: bool = True
+    clear_at: float | None = None
 
 
 class RunLine(msgspec.Struct, tag_field="kind", tag="run"):
@@ -31,6 +43,14 @@ class RunLine(msgspec.Struct, tag_field="kind", tag="run"):
     def __post_init__(self) -> None:
         if self.format != FORMAT:
             raise ValueError(f"the format is {self.format}")
+
+    def bounds(self) -> list[Bound]:
+        """Those of the bounds that can be read."""
+        found = []
+        for alarm in self.alarms:
+            with suppress(msgspec.ValidationError):
+                found.append(msgspec.convert(alarm, Bound))
+        return found
 
 
 class SiteLine(msgspec.Struct):
@@ -76,14 +96,32 @@ class AlarmLine(msgspec.Struct, tag_field="kind", tag="alarm"):
     bound: float
 
 
+class ClippedHead(msgspec.Struct):
+    """A head that was scaled back: its logits, the largest `max_logit`, became `factor` times."""
+
+    site: str
+    head: Count
+    max_logit: float
+    factor: float
+
+
+class ClipLine(msgspec.Struct, tag_field="kind", tag="clip"):
+    """What QKClip did after one step."""
+
+    step: Count
+    limit: float
+    heads: list[ClippedHead]
+
+
 class EndLine(msgspec.Struct, tag_field="kind", tag="end"):
     """The monitor was closed, or the training loop raised."""
 
     reason: str
 
 
-Line = RunLine | RecordLine | AlarmLine | EndLine
+Line = RunLine | RecordLine | AlarmLine | ClipLine | EndLine
 _decoder = msgspec.json.Decoder(Line)
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass
@@ -96,6 +134,7 @@ class Tail:
 
     path: Path
     most_bytes: int | None = None
+    opener: Callable[[], BinaryIO] | None = None  # where the path alone may not be opened
     _place: int = 0
     _first: bytes = b""
 
@@ -112,7 +151,7 @@ class Tail:
         for text in self._complete():
             try:
                 line = _decoder.decode(text)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except UNREADABLE:
                 line = None
             if not self._first:
                 if not isinstance(line, RunLine):
@@ -146,16 +185,13 @@ class Tail:
                 yield from lines
 
     def _open(self) -> BinaryIO:
-        try:
-            return self.path.open("rb")
-        except OSError as error:
-            raise FileError(f"cannot read {self.path}: {error.strerror or error}") from None
+        return open_plain(self.path) if self.opener is None else self.opener()
 
 
 def is_journal(path: Path) -> bool:
     """Whether the first line says that a monitor wrote it."""
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             return isinstance(_decoder.decode(file.readline(CHUNK)), RunLine)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (FileError, OSError, *UNREADABLE):
         return False

@@ -8,9 +8,9 @@ from types import MappingProxyType
 import numpy as np
 
 from limelight.pictures import lettering
-from limelight.pictures.colour import STEPS, Scale, Theme, nice
 from limelight.pictures.scene import Box, Label, Mark, Pixels, Stroke
 from limelight.pictures.tokens import visible
+from limelight.views.palette import STEPS, Scale, Theme, nice
 
 MARGIN, TITLE, SMALL, BODY = 20.0, 15.0, 10.5, 11.5
 BAR = 14.0  # the legend's width

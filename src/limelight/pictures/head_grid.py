@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from limelight.capture.health import TITLES, check_figure
 from limelight.errors import ArgumentError, ShapeError
-from limelight.numbers import counted
+from limelight.looking.heatmap import Heatmap
 from limelight.pictures import frame
-from limelight.pictures.colour import Scale, css, ink_on, theme_of
 from limelight.pictures.scene import Box, Label, Mark, Picture, Pixels
+from limelight.views.figures import TOPS
+from limelight.views.palette import Scale, css, ink_on, theme_of
+from limelight.writing.numbers import counted
 
 PLAIN, THUMB, RIM = 30.0, 58.0, 5.0  # CSS pixels: a cell, one with a map in it, its coloured rim
-BOUNDS = {"max_prob": 1.0, "spread": 1.0, "gradient": 0.25, "saturated": 1.0, "peaked": 1.0}
 
 
 def head_grid(
@@ -46,7 +46,7 @@ def draw(
     verdict: Any,
     rows: list[str],
     figure: str,
-    maps: list[list[Any]] | None = None,
+    maps: list[list[Heatmap]] | None = None,
     title: str = "",
     theme: str = "light",
 ) -> Picture:
@@ -55,7 +55,7 @@ def draw(
     if values.ndim != 2 or 0 in values.shape:
         raise ShapeError(f"figures of shape {values.shape} are no grid: give [layers, heads]")
     look = theme_of(theme)
-    fit = Scale.of(values, "linear", None, BOUNDS.get(figure))
+    fit = Scale.of(values, "linear", None, TOPS.get(figure))
     cell = THUMB if maps else PLAIN
     marks, y = frame.heading(title, "", look)
     left = frame.MARGIN + max(frame.widest(rows, frame.SMALL), 30) + 8
@@ -98,11 +98,11 @@ def draw(
     return Picture(full, top + tall + frame.MARGIN, tuple(marks), theme, words)
 
 
-def _maps(capture: Any, side: int) -> list[list[NDArray[Any]]]:
+def _maps(capture: Any, side: int) -> list[list[Heatmap]]:
     if not hasattr(capture, "health"):
         raise ArgumentError("thumbnails need the capture itself, not its health tables")
     return [
-        [site.heatmap(shape=(side, side), head=head).values for head in range(site.heads)]
+        [site.heatmap(shape=(side, side), head=head) for head in range(site.heads)]
         for site in capture.sites
     ]
 
@@ -110,7 +110,7 @@ def _maps(capture: Any, side: int) -> list[list[NDArray[Any]]]:
 def _head(
     value: float,
     verdict: str,
-    picture: Any,
+    picture: Heatmap | None,
     fit: Scale,
     x: float,
     y: float,
@@ -124,9 +124,10 @@ def _head(
     tip = f"{name}: {TITLES[figure]} {frame.number(value)}" + (f", {verdict}" if verdict else "")
     marks: list[Mark] = [Box(x, y, side, side, css(colour), tip, edge=look.line)]
     if picture is not None:
-        own = Scale.of(picture, "linear")
+        own = Scale.of(picture.values, "linear")
         inner = side - 2 * RIM
-        marks.append(Pixels(x + RIM, y + RIM, inner, inner, own.paint(picture, look.name)))
+        colours = own.paint(picture.values, look.name, picture.empty)
+        marks.append(Pixels(x + RIM, y + RIM, inner, inner, colours))
     elif np.isfinite(value):
         text = f"{value:.2f}" if abs(value) < 1 else frame.number(round(value, 1))
         text = text[1:] if text.startswith("0.") else text

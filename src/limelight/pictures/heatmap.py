@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError, ShapeError
-from limelight.numbers import counted
 from limelight.pictures import frame
-from limelight.pictures.colour import Scale, Theme, css, ink_on, theme_of
 from limelight.pictures.scene import Box, Label, Mark, Picture, Pixels, Stroke
+from limelight.views.palette import Scale, Theme, css, ink_on, theme_of
+from limelight.views.tiles import HIDDEN_WORD, NAN_WORD
+from limelight.writing.numbers import counted
 
 if TYPE_CHECKING:
-    from limelight.heatmap import Heatmap
+    from limelight.looking.heatmap import Heatmap
 
 PLOT, TALLEST_CELL = 560.0, 34.0  # CSS pixels: the map's usual side, and a cell's most
 WRITTEN = 30.0  # from this cell size on its number stands in it
@@ -41,8 +42,8 @@ def heatmap(
 ) -> Picture:
     """A heat-map as a picture; `.svg()`, `.png()` or `.save(path)` it.
 
-    seen          a Heatmap, or weights [rows, columns]; with leading axes, one panel a head (16 at
-                  most)
+    seen          a Heatmap, or weights [rows, columns], in which a masked array masks what is
+                  hidden; with leading axes, one panel a head (16 at most)
     tokens        names of all the keys, shown where a cell is wide enough; else positions
     query_tokens  names of all the queries; those of the keys where there are as many
     scale         "linear", or "log" for weights over many orders of magnitude
@@ -99,18 +100,19 @@ def heatmap(
 def _facts(seen: Any) -> tuple[NDArray[Any], Any, str, NDArray[np.bool_]]:
     """Values, the spans of queries and keys, how they were pooled, and where nothing is allowed."""
     pooled = hasattr(seen, "pool")
-    values = seen.values if pooled else np.asarray(seen, np.float64)
+    values = seen.values if pooled else np.ma.asarray(seen, np.float64)
     if values.ndim < 2 or 0 in values.shape:
         raise ShapeError(f"weights of shape {values.shape} are no heat-map: give [rows, columns]")
     if pooled:
         return values, (seen.rows, seen.columns), seen.pool, seen.empty
-    return values, ((0, values.shape[-2]), (0, values.shape[-1])), "", np.isnan(values)
+    spans = (0, values.shape[-2]), (0, values.shape[-1])
+    return values.filled(np.nan), spans, "", np.ma.getmaskarray(values)
 
 
 def _swatches(values: NDArray[Any], empty: NDArray[np.bool_], look: Theme) -> dict[str, str]:
     """What has no place on the scale, and its colour."""
-    there = {"not allowed": (empty, look.hidden),
-             "not a number": (np.isnan(values) & ~empty, look.alarm)}  # fmt: skip
+    there = {HIDDEN_WORD: (empty, look.hidden),
+             NAN_WORD: (np.isnan(values) & ~empty, look.alarm)}  # fmt: skip
     return {words: colour for words, (bins, colour) in there.items() if bins.any()}
 
 
@@ -191,9 +193,7 @@ def _cells(
     return marks
 
 
-def _words(
-    value: float, empty: bool, i: int, j: int, shape: Any, spans: Any, names: Any
-) -> str:
+def _words(value: float, empty: bool, i: int, j: int, shape: Any, spans: Any, names: Any) -> str:
     """What hovering over a cell says."""
     where = []
     for at, bins, (start, stop), texts in zip((i, j), shape, spans, names, strict=True):
@@ -205,7 +205,7 @@ def _words(
         where.append(place + name)
     what = f"weight {value:.6f}".replace("-", "−")
     if np.isnan(value):
-        what = "not allowed" if empty else "not a number"
+        what = HIDDEN_WORD if empty else NAN_WORD
     return f"query {where[0]} → key {where[1]}: {what}"
 
 

@@ -8,7 +8,9 @@ baseline y = 0, small letters 5 high, capitals 7, descenders to −2, ten units 
     A cx,cy rx,ry a,b      an arc of an ellipse from angle a to b, in degrees, counterclockwise
     D x,y                  a dot
 
-Latin letters take their accents by composition. A script that is not here is shown as a box; SVG
+Latin letters take their accents by composition. Other scripts come from the machine's own fonts,
+where Pillow is installed (pictures/fonts.py), a stretch of letters at a time, so that they join and
+run as they do; a letter that no font has is a box, and whoever draws the picture is told why. SVG
 pictures show every script, with the reader's own fonts.
 """
 
@@ -21,9 +23,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from limelight.pictures import fonts
+
 Points = NDArray[np.float64]
 EM, GAP = 10.0, 1.75  # units to the em, and between two letters
 WEIGHT = 0.88  # of a stroke
+JOINED = ("Mn", "Mc", "Me", "Cf")  # signs that stand at another letter, not for themselves
 MIDDLE = 2.6  # of small letters: where a line of text is centred
 
 _LETTERS = """
@@ -169,7 +174,10 @@ _GLYPHS = _table()
 
 
 def width(text: str, size: float) -> float:
-    """How wide a line of text is at that size, in the size's unit."""
+    """How wide a line of text is laid out at that size, in the size's unit.
+
+    The same on every machine, whatever fonts it has: letters of other scripts are estimated.
+    """
     return sum(_advance(letter) for letter in _composed(text)) * size / EM
 
 
@@ -190,29 +198,65 @@ def strokes(letter: str) -> tuple[Points, ...]:
     return tuple(lines)
 
 
-def placed(text: str, size: float) -> list[tuple[str, float]]:
-    """Each letter of a line and where it starts, in the size's unit."""
+def placed(text: str, size: float) -> tuple[list[tuple[str, float]], float]:
+    """Each part of a line and where it starts, and where the line ends, in the size's unit.
+
+    A part is a letter of this alphabet, a stretch of letters that a font has, or a box.
+    """
     at, places = 0.0, []
-    for letter in _composed(text):
-        places.append((letter, at * size / EM))
-        at += _advance(letter)
-    return places
+    for part in _parts(text):
+        places.append((part, at * size / EM))
+        at += fonts.width(part) * EM if _foreign(part) else _advance(part)
+    return places, (at - GAP if places and not _foreign(places[-1][0]) else at) * size / EM
+
+
+def boxed(text: str) -> str:
+    """The letters of a line that are drawn as boxes."""
+    return "".join(part[0] for part in _parts(text) if part[0] not in (*_GLYPHS, " ")
+                   and not _foreign(part))  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _parts(text: str) -> tuple[str, ...]:
+    parts: list[str] = []
+    stretch = ""
+    for letter in (*_composed(text), ""):
+        strange = bool(letter) and letter[0] not in _GLYPHS and letter[0] != " "
+        if strange or (stretch and letter == " "):  # words of one script keep their order
+            stretch += letter
+            continue
+        if stretch:
+            whole = unicodedata.normalize("NFC", stretch.rstrip(" "))
+            alone = [c for c in _composed(whole) if unicodedata.category(c[0]) not in JOINED]
+            parts += [whole] if fonts.font_of(whole) else alone  # where no one font has them all
+            parts += [" "] * (len(stretch) - len(stretch.rstrip(" ")))
+            stretch = ""
+        parts += [letter] if letter else []
+    return tuple(parts)
+
+
+def _foreign(part: str) -> bool:
+    """Whether a part is drawn in a font of the machine."""
+    return part[:1] not in _GLYPHS and part[:1] != " " and fonts.font_of(part) is not None
 
 
 def _composed(text: str) -> list[str]:
-    """Letters with the marks that belong to them; what cannot be drawn is one box a letter."""
+    """Letters with the marks that belong to them; accents apart from letters of this alphabet."""
     letters: list[str] = []
-    for sign in unicodedata.normalize("NFD", text):
+    for sign in unicodedata.normalize("NFC", text):
+        apart = unicodedata.normalize("NFD", sign)
         if letters and unicodedata.combining(sign):
             letters[-1] += sign
         else:
-            letters.append(sign)
+            letters.append(apart if apart[0] in _GLYPHS else sign)
     return letters
 
 
 def _advance(letter: str) -> float:
     if letter[0] == " ":
         return _SPACE + GAP
+    if letter[0] not in _GLYPHS and unicodedata.east_asian_width(letter[0]) in ("W", "F"):
+        return EM
     return _GLYPHS.get(letter[0], _BOX)[0] + GAP
 
 
@@ -261,6 +305,8 @@ def coverage(letter: str, size: float, angle: float) -> tuple[NDArray[np.float32
 
     `size` in pixels, `angle` in degrees clockwise; the origin is on the baseline.
     """
+    if _foreign(letter):
+        return fonts.coverage(letter, size, angle)
     lines = strokes(letter)
     if not lines:
         return None

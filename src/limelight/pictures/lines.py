@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from limelight.errors import ArgumentError, ShapeError
-from limelight.numbers import counted
 from limelight.pictures import frame
-from limelight.pictures.colour import theme_of
 from limelight.pictures.scene import Label, Mark, Picture, Stroke
 from limelight.pictures.tokens import visible
+from limelight.views.palette import theme_of
+from limelight.writing.numbers import counted
 
 MOST_TOKENS, MOST_LINES = 200, 4000
 ROW, SPREAD, THICKEST, SIZE = 22.0, 260.0, 9.0, 12.5  # CSS pixels

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError, ShapeError
-from limelight.numbers import counted
 from limelight.pictures import frame
-from limelight.pictures.colour import STEPS, Scale, css, ink_on, rgb, theme_of
 from limelight.pictures.lettering import width as text_width
 from limelight.pictures.scene import Box, Label, Mark, Picture, Pixels, Stroke
+from limelight.views.palette import STEPS, Scale, css, ink_on, rgb, theme_of
+from limelight.writing.numbers import counted
 
 SIDE = 300.0  # CSS pixels of the longer side
 DARK = 0.38  # what is left of the image, in grey, where no attention falls

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError
-from limelight.pictures import lettering
-from limelight.pictures.colour import rgb
-from limelight.pictures.png import encode
+from limelight.pictures import fonts, lettering
 from limelight.pictures.scene import Box, Label, Picture, Pixels, Stroke, Trail
+from limelight.pictures.tokens import printable
+from limelight.views.palette import rgb
+from limelight.writing.png import encode
 
 Canvas = NDArray[np.float32]
 LARGEST = 1 << 26  # dots: 192 MB of uint8, more than any screen
@@ -26,11 +28,25 @@ def draw(picture: Picture, ratio: float = 2.0) -> bytes:
         raise ArgumentError(
             f"a PNG of {width:,} × {height:,} dots is too large: make it smaller, or save an .svg"
         )
+    _tell(picture)
     canvas = np.empty((height, width, 3), np.float32)
     canvas[:] = rgb(picture.surface)
     for mark in picture.marks:
         _DRAW[type(mark)](canvas, mark, ratio)
     return encode(np.rint(canvas).astype(np.uint8), round(ratio * 96 / 0.0254))
+
+
+def _tell(picture: Picture) -> None:
+    """Say which letters become boxes, and why."""
+    texts = (printable(mark.text) for mark in picture.marks if isinstance(mark, Label))
+    letters = "".join(dict.fromkeys("".join(map(lettering.boxed, texts))))
+    if letters:
+        some = letters[:8] + ("…" if len(letters) > 8 else "")
+        why = fonts.missing() or "no font on this machine has them"
+        warnings.warn(
+            f"{some} are drawn as boxes: {why}. An .svg shows them in the reader's own fonts",
+            stacklevel=4,
+        )
 
 
 def _box(canvas: Canvas, mark: Box, ratio: float) -> None:
@@ -90,12 +106,12 @@ def _smooth(colours: NDArray[np.uint8], down: Any, across: Any) -> Any:
 
 def _label(canvas: Canvas, mark: Label, ratio: float) -> None:
     size = mark.size * ratio
-    wide = lettering.width(mark.text, size) - lettering.GAP * size / lettering.EM
+    parts, wide = lettering.placed(printable(mark.text), size)
     start = {"start": 0.0, "middle": -wide / 2, "end": -wide}[mark.anchor]
     turn = math.radians(mark.angle)
     cos, sin = math.cos(turn), math.sin(turn)
     drop = lettering.MIDDLE * size / lettering.EM
-    for letter, at in lettering.placed(mark.text, size):
+    for letter, at in parts:
         along = start + at
         x = mark.x * ratio + along * cos - drop * sin
         y = mark.y * ratio + along * sin + drop * cos

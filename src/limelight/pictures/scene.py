@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError
-from limelight.pictures.colour import theme_of
-from limelight.writing import write_whole
+from limelight.views.palette import theme_of
+from limelight.writing.files import write_whole
 
 
 @dataclass(frozen=True)

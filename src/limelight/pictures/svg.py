@@ -6,9 +6,9 @@ import base64
 from html import escape as markup
 from typing import Any
 
-from limelight.pictures.png import encode
 from limelight.pictures.scene import Box, Label, Picture, Pixels, Stroke, Trail
 from limelight.pictures.tokens import isolated, printable
+from limelight.writing.png import encode
 
 FONT = (
     "ui-sans-serif, system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, "

@@ -1,6 +1,6 @@
 """Report: a capture as one HTML file that opens anywhere, without a server or a network."""
 
-from limelight.report.bundle import Bundle, bundle
 from limelight.report.page import Written, report, write_report
+from limelight.views.bundle import Bundle, bundle
 
 __all__ = ["Bundle", "Written", "bundle", "report", "write_report"]

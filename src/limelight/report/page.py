@@ -17,9 +17,9 @@ from typing import Any
 
 from limelight.capture import Capture
 from limelight.errors import FileError
-from limelight.report.bundle import Progress, bundle
-from limelight.report.kinds import kinds
-from limelight.writing import write_whole
+from limelight.views.bundle import Progress, bundle
+from limelight.views.kinds import kinds
+from limelight.writing.files import write_whole
 
 MEGABYTE = 1_000_000
 BUDGET = 10 * MEGABYTE
@@ -54,7 +54,7 @@ def report(
     frame = len(_page("", script, style, "").encode()) + TITLE_ROOM
     # In the page every < > & of the data takes six bytes instead of one: see _safe.
     made = bundle(capture, budget=budget, around=frame, precision=precision, batch=batch,
-                  title=title, labels=kinds(capture, batch), progress=progress,
+                  title=title, found=kinds(capture, batch), progress=progress,
                   written=_safe)  # fmt: skip
     html = _page(made.data["title"], script, style, _safe(made.to_json()))
     heads = sum(site.heads for site in capture.sites)

@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from limelight.errors import LimelightError
-from limelight.pyramid import Cancelled
-from limelight.studio.guard import TooLarge
+from limelight.looking.pyramid import Cancelled
+from limelight.studio.guard import TooLarge, TooSlow
 from limelight.studio.work import Busy, Gone
 
 CLIENT_CLOSED = 499  # nobody reads it; it keeps the record straight
@@ -77,6 +77,10 @@ async def _too_large(_: Request, error: Exception) -> Response:
     return problem(413, str(error), Connection="close")
 
 
+async def _too_slow(_: Request, error: Exception) -> Response:
+    return problem(408, str(error), Connection="close")
+
+
 async def _busy(_: Request, __: Exception) -> Response:
     again = {"Retry-After": "1"}
     return problem(503, "too many requests are waiting: try again in a moment", **again)
@@ -92,6 +96,7 @@ HANDLERS: dict[Any, Any] = {
     NotFound: _not_found,
     Missing: _missing,
     TooLarge: _too_large,
+    TooSlow: _too_slow,
     Busy: _busy,
     Gone: _gone,
     Cancelled: _gone,

@@ -20,7 +20,9 @@ from limelight.studio.openapi import describe
 from limelight.studio.studio import Studio
 
 
-def create_app(studio: Studio, *, keys: Keys, hosts: frozenset[str], port: int) -> ASGIApp:
+def create_app(
+    studio: Studio, *, keys: Keys, hosts: frozenset[str], port: int, secure: bool = False
+) -> ASGIApp:
     """The guarded studio as an ASGI app; `hosts` are the exact Host values it answers to."""
 
     @contextlib.asynccontextmanager
@@ -30,7 +32,7 @@ def create_app(studio: Studio, *, keys: Keys, hosts: frozenset[str], port: int) 
 
     inner = Starlette(routes=_routes(studio), exception_handlers=HANDLERS, lifespan=lifespan)
     inner.router.redirect_slashes = False
-    return Guard(inner, keys=keys, hosts=hosts, port=port, limits=studio.limits)
+    return Guard(inner, keys=keys, hosts=hosts, port=port, limits=studio.limits, secure=secure)
 
 
 def _routes(studio: Studio) -> list[BaseRoute]:

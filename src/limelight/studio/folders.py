@@ -12,8 +12,10 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from limelight.errors import ArgumentError, FileError
+from limelight.intake import open_plain
 from limelight.studio.answers import NotFound
 
 MOST_FILES, DEEPEST = 2_000, 6
@@ -29,6 +31,7 @@ class Listed:
     folder: Path
     size: int
     changed: int  # nanoseconds since 1970
+    version: tuple[int, ...] = ()  # another where the file is another, or was written to
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,31 @@ def check(listed: Listed, most: int) -> Path:
     return real
 
 
+def opened(listed: Listed, most: int) -> BinaryIO:
+    """The file itself, open: what is checked is what is read, whatever its name leads to later."""
+    try:
+        file = open_plain(listed.path)
+    except FileError:
+        raise NotFound(f"{listed.id}: the file is no longer there") from None
+    try:
+        held, real = os.fstat(file.fileno()), check(listed, most)
+        there = os.lstat(real)
+        if (held.st_dev, held.st_ino) != (there.st_dev, there.st_ino):
+            raise NotFound(f"{listed.id}: the file was replaced while it was opened: try again")
+    except OSError:
+        file.close()
+        raise NotFound(f"{listed.id}: the file is no longer there") from None
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def listing(name: str, path: Path, folder: Path, seen: os.stat_result) -> Listed:
+    version = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+    return Listed(name, path, folder, seen.st_size, seen.st_mtime_ns, version)
+
+
 def _walk(root: Path, folder: Path, depth: int) -> Iterator[Listed]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -89,8 +117,9 @@ def _walk(root: Path, folder: Path, depth: int) -> Iterator[Listed]:
                 if depth and not entry.name.startswith(".") and entry.name not in SKIPPED:
                     yield from _walk(root, path, depth - 1)
             elif entry.is_file() and path.resolve(strict=True).is_relative_to(root):
-                seen = entry.stat()
                 name = ":".join(path.relative_to(root).parts)
-                yield Listed(name, path, root, seen.st_size, seen.st_mtime_ns)
+                # A name that is no UTF-8 has no place in JSON: its odd bytes as \\xff.
+                name = os.fsencode(name).decode("utf-8", "backslashreplace")
+                yield listing(name, path, root, entry.stat())
         except (OSError, RuntimeError, ValueError):
             continue  # a broken link, a loop of links, or a file that went away

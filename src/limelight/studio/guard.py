@@ -7,7 +7,9 @@ before a route sees it:
     Host     must be one of the names this server was started under, exactly (DNS rebinding)
     Origin   where sent, must be this server's own; always for WebSockets and for POST
     Sec-Fetch-Site   where sent, must say same-origin, or none (the person typed the address)
-    the key  a cookie, or a token as `Authorization: Bearer` for scripts
+    the key  the secret of the page's tab in a header; a token as `Authorization: Bearer` for
+             scripts. A browser sends cookies to every port of a host, so a cookie opens only the
+             page itself, which holds nothing
     sizes    headers, address and body, before they are read
 
 and every answer carries the headers that keep the page from doing anything but its work. There is
@@ -16,18 +18,19 @@ no CORS: a preflight is answered with 405 and without a single Access-Control he
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from limelight.studio.keys import Keys
 from limelight.studio.limits import Limits
+from limelight.studio.pages import page
 
 POLICY = "; ".join(
     [
@@ -53,6 +56,8 @@ ANSWER_HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
 OPEN = frozenset({"/healthz"})
+TAB = "x-limelight-tab"  # the header of a page's requests; WebSockets have it among their protocols
+PROTOCOL = "limelight"
 METHODS = frozenset({"GET", "HEAD", "POST"})
 SAFE = frozenset({"GET", "HEAD"})
 
@@ -65,28 +70,37 @@ class Refusal:
     reason: str
 
     def response(self) -> Response:
-        return PlainTextResponse(f"limelight: {self.reason}\n", self.status)
+        # Where a request ends is in doubt when it is malformed: nothing is read after it.
+        close = {"Connection": "close"} if self.status == 400 else None
+        return PlainTextResponse(f"limelight: {self.reason}\n", self.status, close)
 
 
 class TooLarge(Exception):
     """A body that turned out longer than it may be; the app answers 413."""
 
 
+class TooSlow(Exception):
+    """A body that did not arrive in time; the app answers 408."""
+
+
 class Guard:
     """ASGI middleware around the whole studio.
 
-    hosts  the exact Host values it answers to, such as {"127.0.0.1:8765", "localhost:8765"}
-    port   names the cookie: cookies do not tell ports apart, and two studios may run
+    hosts   the exact Host values it answers to, such as {"127.0.0.1:8765", "localhost:8765"}
+    port    names the cookie: cookies do not tell ports apart, and two studios may run
+    secure  whether it is served over TLS
     """
 
     def __init__(
-        self, app: ASGIApp, *, keys: Keys, hosts: frozenset[str], port: int, limits: Limits
-    ) -> None:
+        self, app: ASGIApp, *, keys: Keys, hosts: frozenset[str], port: int, limits: Limits,
+        secure: bool = False,
+    ) -> None:  # fmt: skip
         self.app = app
         self.keys = keys
         self.hosts = hosts
         self.cookie = f"limelight-{port}"
         self.limits = limits
+        self.secure = secure
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -124,7 +138,8 @@ class Guard:
         if method not in METHODS:
             return Refusal(405, f"{method} is not used here: GET, HEAD and POST are")
         origins = headers.getlist("origin")
-        if any(origin != f"http://{hosts[0]}" for origin in origins) or len(origins) > 1:
+        own = f"{'https' if self.secure else 'http'}://{hosts[0]}"
+        if any(origin != own for origin in origins) or len(origins) > 1:
             return Refusal(403, "the request comes from another page's origin")
         script = "authorization" in headers
         if not origins and (web_socket or method not in SAFE) and not script:
@@ -147,6 +162,8 @@ class Guard:
 
     def _body(self, headers: Headers, method: str) -> Refusal | None:
         length = headers.get("content-length")
+        if length is not None and "transfer-encoding" in headers:
+            return Refusal(400, "the body's length is told in two ways, and they may differ")
         if length is not None and not (length.isascii() and length.isdigit()):
             return Refusal(400, "Content-Length is not a number")
         if length is not None and int(length[:20]) > self.limits.body_bytes:
@@ -157,7 +174,11 @@ class Guard:
         return None
 
     def _exchange(self, scope: Scope) -> Response | None:
-        """A page asked for with a token: the cookie, and the same address without the token."""
+        """The page, asked for with a token: with the cookie, and the tab's secret in it.
+
+        The page takes the token out of its address. The secret is in no address and no cookie: it
+        goes to whoever had the token, and other origins cannot read it.
+        """
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = [value for name, value in query if name == "token"]
         if not given or scope["method"] != "GET" or scope["path"] != "/":
@@ -165,9 +186,10 @@ class Guard:
         if len(given) > 1 or not self.keys.opens(given[0]):
             return Refusal(403, "this token is not from the running studio: use the address it "
                                 "printed when it started").response()  # fmt: skip
-        rest = urlencode([(name, value) for name, value in query if name != "token"])
-        answer = RedirectResponse(f"/?{rest}" if rest else "/", status_code=303)
-        answer.set_cookie(self.cookie, self.keys.cookie, httponly=True, samesite="strict", path="/")
+        answer = page(self.keys.tab)
+        answer.set_cookie(
+            self.cookie, self.keys.cookie, httponly=True, samesite="strict", secure=self.secure
+        )
         answer.headers["Cache-Control"] = "no-store"
         return answer
 
@@ -178,33 +200,47 @@ class Guard:
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self.keys.bears(bearer.strip()):
             return None
-        if any(self.keys.holds(value) for value in self._cookies(headers)):
+        said = [*headers.getlist(TAB), *_listed(headers, "sec-websocket-protocol", ",")]
+        if any(self.keys.sits(value) for value in said):
+            return None
+        if _is_page(scope) and any(self.keys.holds(value) for value in self._cookies(headers)):
             return None
         return Refusal(401, "open the address that was printed when the studio started; if you "
                             "have just followed it from another page, reload this one")  # fmt: skip
 
     def _cookies(self, headers: Headers) -> list[str]:
-        jar: SimpleCookie = SimpleCookie()
-        try:
-            for line in headers.getlist("cookie"):
-                jar.load(line)
-        except CookieError:
-            return []
-        return [jar[self.cookie].value] if self.cookie in jar else []
+        """Ours, among whatever else stands there: other programs on this host set cookies too."""
+        pairs = (pair.partition("=") for pair in _listed(headers, "cookie", ";"))
+        return [value.strip().strip('"') for name, _, value in pairs if name.strip() == self.cookie]
 
     def _counted(self, receive: Receive) -> Receive:
         """Count the body while it is read: a chunked one does not say its length."""
-        left = self.limits.body_bytes
+        left, whole = self.limits.body_bytes, False
 
         async def counted() -> Message:
-            nonlocal left
-            message = await receive()
+            nonlocal left, whole
+            try:
+                message = await asyncio.wait_for(
+                    receive(), None if whole else self.limits.body_seconds
+                )
+            except asyncio.TimeoutError:
+                raise TooSlow("the body did not arrive") from None
+            whole = not message.get("more_body", False)
             left -= len(message.get("body", b""))
             if left < 0:
                 raise TooLarge(f"the body is longer than {self.limits.body_bytes} bytes")
             return message
 
         return counted
+
+
+def _is_page(scope: Scope) -> bool:
+    """Whether it is a file of the page: public, the same for everybody."""
+    return scope["type"] == "http" and not scope["path"].startswith("/api")
+
+
+def _listed(headers: Headers, name: str, mark: str) -> list[str]:
+    return [part.strip() for line in headers.getlist(name) for part in line.split(mark)]
 
 
 def _with_headers(send: Send) -> Send:

@@ -1,9 +1,11 @@
-"""Keys: who may talk to this studio. Three random secrets a start, compared in constant time.
+"""Keys: who may talk to this studio. Four random secrets a start, compared in constant time.
 
-token   in the address printed at start; exchanged for the cookie and then out of the address
+token   in the address printed at start; exchanged for cookie and tab, and then out of the address
 ticket  in the address handed to the browser on start, good for one exchange: a command line
         can be read by other people on the machine, and a used ticket is worth nothing
-cookie  what the browser holds afterwards: HttpOnly, SameSite=Strict, gone with the browser
+cookie  what the browser holds afterwards: HttpOnly, SameSite=Strict, gone with the browser. It
+        goes to every port of this host, so it opens the page and nothing that a person has
+tab     what the page holds, in its tab and for its origin alone, and sends with every request
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ class Keys:
     token: str = field(default_factory=_secret, repr=False)
     ticket: str = field(default_factory=_secret, repr=False)
     cookie: str = field(default_factory=_secret, repr=False)
+    tab: str = field(default_factory=_secret, repr=False)
 
     def opens(self, given: str) -> bool:
-        """Whether `given` may be exchanged for the cookie; a ticket is used up by it."""
+        """Whether `given` may be exchanged for cookie and tab; a ticket is used up by it."""
         if same(given, self.token):
             return True
         if same(given, self.ticket):
@@ -47,6 +50,10 @@ class Keys:
     def holds(self, given: str) -> bool:
         """Whether `given` is the cookie."""
         return same(given, self.cookie)
+
+    def sits(self, given: str) -> bool:
+        """Whether `given` is the secret of the page's tab."""
+        return same(given, self.tab)
 
 
 def same(given: str, secret: str) -> bool:

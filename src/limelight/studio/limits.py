@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from limelight.intake import memory
+
 KIB, MIB = 2**10, 2**20
 
 
@@ -16,15 +18,18 @@ class Limits:
     query_bytes: int = 8 * KIB  # the part of the address after '?'
     body_bytes: int = 8 * MIB  # a POST body: numbers to trace, a text, a picture
     message_bytes: int = 4 * KIB  # one WebSocket message from a page
-    file_bytes: int = 8 * 2**30  # a capture file
-    read_bytes: int = 512 * MIB  # a capture up to this is read; a larger one is mapped, not copied
+    file_bytes: int = min(8 * 2**30, memory() // 4)  # a capture file; it is read, never mapped
+    open_bytes: int = memory() // 2  # captures kept open, all together
     config_bytes: int = 4 * MIB  # a model's config.json
     run_bytes: int = 256 * MIB  # the part of a training run's log that is read
     open_captures: int = 4  # kept open; the least recently used is closed
     made_captures: int = 8  # made from a model since the start and kept
     tile_bytes: int = 192 * MIB  # tiles kept, over all heads
     pyramids: int = 24  # heads whose tiles are kept, over all captures
-    threads: int = max(2, os.cpu_count() or 2)  # of each lane but the heavy one
+    threads: int = max(4, os.cpu_count() or 4)  # of each lane but the heavy one
+    heavy: int = 4  # threads for what takes seconds: one such answer does not block the others
     waiting: int = 512  # requests in line before new ones are told to come back
-    connections: int = 256
+    connections: int = 256  # beyond it those that ask for nothing are dropped, the oldest first
+    first_seconds: float = 5.0  # for a connection to send its first request, or the rest of one
+    body_seconds: float = 30.0  # for a body to arrive
     sockets: int = 32  # WebSockets at once

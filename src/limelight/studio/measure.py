@@ -7,7 +7,6 @@ import numpy as np
 from limelight.capture import Site
 from limelight.capture.site import Rows
 from limelight.engines import choose
-from limelight.regions import some_rows
 from limelight.studio.work import Cancel
 
 WORK = 1 << 25  # cells between two looks at the page: some 50 ms on the native engine
@@ -27,7 +26,7 @@ def measure(site: Site, cancel: Cancel) -> Site:
     states = []
     for start in range(0, max(1, call.queries), step):
         cancel.check()
-        part = some_rows(call, start, min(start + step, call.queries))
+        part = call.some_rows(start, min(start + step, call.queries))
         states.append(choose(part).module.forward(part, health=True))
     names = ("logsumexp", "max_logit", "entropy")
     rows = Rows(*(np.concatenate([getattr(s, name) for s in states], axis=2) for name in names))

@@ -28,7 +28,8 @@ class Assets(StaticFiles):
         return response
 
 
-async def _page(_: Request) -> Response:
+def page(tab: str | None = None) -> Response:
+    """The page; with the tab's secret for whoever came with the token."""
     index = static_folder() / "index.html"
     if not index.is_file():
         return PlainTextResponse(
@@ -36,7 +37,14 @@ async def _page(_: Request) -> Response:
             "wheel has it inside.\n",
             status_code=503,
         )
-    return FileResponse(index, media_type="text/html; charset=utf-8")
+    if tab is None:
+        return FileResponse(index, media_type="text/html; charset=utf-8")
+    told = f'<meta name="limelight-tab" content="{tab}" />'
+    return HTMLResponse(index.read_text(encoding="utf-8").replace("<head>", f"<head>{told}", 1))
+
+
+async def _page(_: Request) -> Response:
+    return page()
 
 
 async def _icon(_: Request) -> Response:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from limelight.errors import ArgumentError
 from limelight.studio.app import create_app
+from limelight.studio.connections import connection
 from limelight.studio.guard import host_names
 from limelight.studio.keys import Keys
 from limelight.studio.studio import Studio
@@ -32,14 +37,21 @@ class Address:
     bound: socket.socket
     host: str
     port: int
+    secure: bool = False
 
     def url(self, token: str | None = None) -> str:
         shown = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
         shown = f"[{shown}]" if ":" in shown else shown
-        return f"http://{shown}:{self.port}/" + (f"?token={token}" if token else "")
+        scheme = "https" if self.secure else "http"
+        return f"{scheme}://{shown}:{self.port}/" + (f"?token={token}" if token else "")
+
+    @property
+    def exposed(self) -> bool:
+        """Whether others than this machine's own programs can reach it."""
+        return self.host not in ("localhost", "::1") and not self.host.startswith("127.")
 
 
-def bind(host: str, port: int, say: Callable[[str], None]) -> Address:
+def bind(host: str, port: int, say: Callable[[str], None], secure: bool = False) -> Address:
     """Bind to `host`:`port`, or to the next free port, said aloud; 0 is any free port."""
     last = min(port + TRIES, 65_536) if port else 1
     for candidate in range(port, last):
@@ -48,12 +60,12 @@ def bind(host: str, port: int, say: Callable[[str], None]) -> Address:
         except OSError as error:
             if error.errno in (errno.EADDRINUSE, errno.EACCES) and candidate + 1 < last:
                 continue
-            why = f"cannot listen on {host} port {candidate}: {error.strerror}"
+            why = f"cannot listen on {host} port {candidate}: {error.strerror or error}"
             raise ArgumentError(why) from None
         taken = bound.getsockname()[1]
         if port and taken != port:
             say(f"port {port} is busy: using {taken}")
-        return Address(bound, host, taken)
+        return Address(bound, host, taken, secure)
     raise ArgumentError(f"no free port from {port} to {last - 1} on {host}: choose another --port")
 
 
@@ -63,7 +75,9 @@ def _bind(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except socket.gaierror as error:
-        raise ArgumentError(f"--host {host}: {error.strerror}") from None
+        raise ArgumentError(f"--host {host[:80]}: {error.strerror}") from None
+    except (UnicodeError, ValueError):
+        raise ArgumentError(f"--host {host[:80]!r}: no host has such a name") from None
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         if os.name == "posix":  # on Windows this option would let two servers share a port
@@ -85,6 +99,10 @@ class Server(uvicorn.Server):
         self._opened = opened
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.config.ssl is not None:  # a handshake has as long as a request, not a minute
+            loop: Any = asyncio.get_running_loop()
+            seconds = self._studio.limits.first_seconds
+            loop.create_server = partial(loop.create_server, ssl_handshake_timeout=seconds)
         await super().startup(sockets)
         if self.started:
             threading.Thread(target=self._opened, daemon=True).start()
@@ -101,19 +119,26 @@ def serve(
     allow_hosts: tuple[str, ...] = (),
     opened: Callable[[Keys], None],
     verbose: bool = False,
+    certificate: Path | None = None,
+    key: Path | None = None,
 ) -> None:
-    """Answer until SIGTERM or Ctrl-C; `opened(keys)` is called when the server listens."""
+    """Answer until SIGTERM or Ctrl-C; `opened(keys)` is called when the server listens.
+
+    With a certificate, over TLS; its key may stand in the same file.
+    """
     keys = Keys()
     hosts = host_names(address.host, address.port, allow_hosts)
-    app = create_app(studio, keys=keys, hosts=hosts, port=address.port)
+    app = create_app(studio, keys=keys, hosts=hosts, port=address.port, secure=address.secure)
     config = uvicorn.Config(
         _logged(app) if verbose else app,
-        http="h11",
+        http=connection(studio.limits),
+        loop="asyncio",
         ws="websockets-sansio",
         ws_max_size=studio.limits.message_bytes,
         ws_per_message_deflate=False,
         h11_max_incomplete_event_size=2 * studio.limits.header_bytes,
-        limit_concurrency=studio.limits.connections,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
         access_log=False,  # it would write addresses, and the first one holds the token
         log_config=None,
         log_level="warning",
@@ -131,6 +156,22 @@ def serve(
     if not server.started:
         raise ArgumentError("the studio could not start; the lines above say why")
     _end(studio)
+
+
+def check_certificate(certificate: Path | None, key: Path | None) -> None:
+    """Raise where the two do not make a server that browsers talk to over TLS."""
+    if certificate is None:
+        if key is not None:
+            raise ArgumentError(f"--key {key}: a key goes with a certificate: give --certificate")
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except (OSError, ValueError) as error:
+        why = "not a certificate and its key, in PEM"
+        if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
+            why = error.strerror or why
+        missing = "" if key is not None else "; its key goes in the same file, or with --key"
+        raise ArgumentError(f"--certificate {certificate}: {why}{missing}") from None
 
 
 def _end(studio: Studio) -> None:

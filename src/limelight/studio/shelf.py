@@ -7,23 +7,27 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from limelight.capture import Capture, Site
+from limelight.capture.file import load
 from limelight.capture.tensors import Foreign
 from limelight.errors import LimelightError
-from limelight.pyramid import Pyramid
+from limelight.looking.pyramid import Pyramid
 from limelight.studio.answers import NotFound
 from limelight.studio.cache import Cache
-from limelight.studio.folders import Folders, Listed, check
+from limelight.studio.folders import MOST_FILES, Folders, Listed, check, listing, opened
 from limelight.studio.limits import Limits
 from limelight.studio.measure import measure
 from limelight.studio.work import Cancel
+from limelight.views.schema import Finding
 
 ENDING = ".safetensors"
 HEADS_KEPT = 128
-ENTRIES_KEPT = 4  # of a batch, whose health and kinds are at hand
+LIVE_KEPT = 16  # captures of a live model, the last ones
+ENTRIES_KEPT = 4  # of a batch, whose health and findings are at hand
 _NUMBERS = itertools.count()
 Origin = Literal["shipped", "folder", "made"]
 Facts = TypeVar("Facts")
@@ -39,8 +43,9 @@ class Book:
         self.origin = origin
         self.capture = capture
         self.health: Cache[Any] = Cache(ENTRIES_KEPT * max(1, len(capture.sites)))
-        self.kinds: Cache[dict[tuple[int, int], list[str]]] = Cache(ENTRIES_KEPT)
+        self.findings: Cache[list[Finding]] = Cache(ENTRIES_KEPT)
         self._heads: Cache[Site] = Cache(HEADS_KEPT)
+        self.bytes = 0  # of the file it was read from
         self._number = next(_NUMBERS)  # an id() may come again, and then with another's tiles
         self._pyramids = pyramids
         self._tile_bytes = tile_bytes
@@ -86,30 +91,37 @@ class Shelf:
     def __init__(self, folders: Folders, limits: Limits) -> None:
         self._folders = folders
         self._limits = limits
-        self._open: Cache[Book] = Cache(limits.open_captures)
-        self._facts: dict[tuple[Path, int, int], Any] = {}
+        self._open: Cache[Book] = Cache(
+            limits.open_captures, limits.open_bytes, lambda book: book.bytes
+        )
+        self._facts: Cache[Any] = Cache(2 * MOST_FILES)
         self._made: dict[str, Book] = {}
+        self._live: dict[str, Book] = {}
         self._pyramids: Cache[Pyramid] = Cache(limits.pyramids)
         self._lock = threading.Lock()
 
-    def facts(self, read: Callable[[Book], Facts]) -> list[Facts | Damaged]:
+    def facts(
+        self, read: Callable[[Book], Facts], cancel: Cancel | None = None
+    ) -> list[Facts | Damaged]:
         """`read` of every capture; somebody else's safetensors files are left out.
 
         Each file is read once and then only when it changes; nothing is kept open for it.
         """
         found = []
         for listed, origin in self._listed().values():
-            key = _version(listed)
-            if key not in self._facts:
-                self._facts[key] = self._look(listed, origin, read)
-            if self._facts[key] is not None:
-                found.append(self._facts[key])
-        return [*found, *(read(book) for book in self._made.values())]
+            if cancel is not None:
+                cancel.check()
+            key = (listed.path, *listed.version)
+            fact = self._facts.get(key, partial(self._look, listed, origin, read))
+            if fact is not None:
+                found.append(fact)
+        return [*found, *(read(book) for book in list(self._made.values()))]
 
     def book(self, name: str) -> Book:
         """The capture of that id."""
-        if name in self._made:
-            return self._made[name]
+        made = self._made.get(name) or self._live.get(name)
+        if made is not None:
+            return made
         found = self._listed().get(name)
         if found is None:
             raise NotFound(f"there is no capture {name!r}: /api/captures lists those that are here")
@@ -126,25 +138,34 @@ class Shelf:
                 self._made.pop(next(iter(self._made)))
             return book
 
+    def show(self, name: str, capture: Capture) -> Book:
+        """A capture that changes with every key that is typed: not listed, and few are kept."""
+        with self._lock:
+            book = self._live.pop(name, None) or self._book(name, "made", capture)
+            self._live[name] = book
+            while len(self._live) > LIVE_KEPT:
+                self._live.pop(next(iter(self._live)))
+            return book
+
     def _look(
         self, listed: Listed, origin: Origin, read: Callable[[Book], Facts]
     ) -> Facts | Damaged | None:
         try:
-            capture = Capture.open(check(listed, sys.maxsize), verify=False)
+            with opened(listed, sys.maxsize) as file:
+                capture = load(listed.path, file=file, numbers=False)
             check(listed, self._limits.file_bytes)  # now: how large a foreign file is matters not
+            return read(self._book(listed.id, origin, capture))
         except (Foreign, NotFound):
             return None
         except LimelightError as error:
-            where = f"{listed.path.resolve()}: "
-            return Damaged(listed.id, str(error).removeprefix(where))
-        return read(self._book(listed.id, origin, capture))
+            return Damaged(listed.id, str(error).removeprefix(f"{listed.path}: "))
+        except Exception as error:  # one bad file is one entry, never a failed list
+            return Damaged(listed.id, f"it cannot be shown ({type(error).__name__})")
 
     def _listed(self) -> dict[str, tuple[Listed, Origin]]:
         found: dict[str, tuple[Listed, Origin]] = {}
         for name, path in shipped().items():
-            seen = path.stat()
-            listed = Listed(name, path, path.parent.resolve(), seen.st_size, seen.st_mtime_ns)
-            found[name] = (listed, "shipped")
+            found[name] = (listing(name, path, path.parent.resolve(), path.stat()), "shipped")
         for listed in self._folders.find(ENDING).values():
             found.setdefault(listed.id.removesuffix(ENDING), (listed, "folder"))
         return found
@@ -152,11 +173,12 @@ class Shelf:
     def _opened(self, listed: Listed, origin: Origin) -> Book:
         def read() -> Book:
             # What is in memory outlives whatever is done to the file, also in the middle of a pass.
-            mapped = listed.size > self._limits.read_bytes
-            capture = Capture.open(check(listed, self._limits.file_bytes), mapped=mapped)
-            return self._book(listed.id, origin, capture)
+            with opened(listed, self._limits.file_bytes) as file:
+                book = self._book(listed.id, origin, load(listed.path, file=file))
+            book.bytes = listed.size
+            return book
 
-        return self._open.get(_version(listed), read)
+        return self._open.get((listed.path, *listed.version), read)
 
     def _book(self, name: str, origin: Origin, capture: Capture) -> Book:
         share = self._limits.tile_bytes // self._limits.pyramids
@@ -165,10 +187,6 @@ class Shelf:
 
 def shipped() -> dict[str, Path]:
     """The captures inside the package, by name."""
-    from limelight.captures import captures
+    from limelight.capture.shipped import captures
 
     return {row.name: row.path for row in captures()}
-
-
-def _version(listed: Listed) -> tuple[Path, int, int]:
-    return listed.path, listed.size, listed.changed

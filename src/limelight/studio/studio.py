@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from limelight.journal.run import Run
+from limelight.studio.api.live import Stage
 from limelight.studio.api.models import Workshop
+from limelight.studio.cache import Cache
 from limelight.studio.folders import Folders
 from limelight.studio.limits import Limits
-from limelight.studio.runs import Run
 from limelight.studio.shelf import Shelf
 from limelight.studio.work import Work
+
+RUNS_KEPT = 8  # training logs whose records are at hand
 
 
 @dataclass
@@ -19,8 +22,9 @@ class Studio:
 
     folders: Folders = field(default_factory=Folders)
     limits: Limits = field(default_factory=Limits)
-    runs: dict[Path, Run] = field(default_factory=dict)
+    runs: Cache[Run] = field(default_factory=lambda: Cache(RUNS_KEPT))
     workshop: Workshop = field(default_factory=Workshop)
+    stage: Stage = field(default_factory=Stage)
     sockets: int = 0
     stopped: bool = False
     work: Work = field(init=False)

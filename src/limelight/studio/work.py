@@ -12,6 +12,7 @@ A request whose page goes away is taken out of the line, or told to stop at its 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from typing import Any, Literal, TypeVar
 
 from starlette.types import Receive
 
+from limelight.studio.guard import TooLarge, TooSlow
 from limelight.studio.limits import Limits
 
 Answer = TypeVar("Answer")
@@ -60,7 +62,7 @@ class Work:
         self._lanes: dict[Lane, ThreadPoolExecutor] = {
             "quick": ThreadPoolExecutor(limits.threads, "limelight-quick"),
             "look": ThreadPoolExecutor(limits.threads, "limelight-look"),
-            "heavy": ThreadPoolExecutor(1, "limelight-heavy"),  # the engines use all cores
+            "heavy": ThreadPoolExecutor(limits.heavy, "limelight-heavy"),
         }
         self._under_way: dict[Cancel, asyncio.Future[Any]] = {}
         self._stopped = False
@@ -124,7 +126,9 @@ def _start(function: Callable[[Cancel], Answer], cancel: Cancel) -> Answer:
 
 
 async def _hang_up(receive: Receive, cancel: Cancel, waiting: asyncio.Future[Any]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    # A body that comes too long or too slowly while nobody reads it is a page that went away.
+    with contextlib.suppress(TooLarge, TooSlow):
+        while (await receive())["type"] != "http.disconnect":
+            pass
     cancel.set()
     waiting.cancel()

@@ -4,6 +4,8 @@
     scaled_dot_product_attention       the same with the arguments of torch's function of that name
     SelfAttention                      a module with learned projections and a cache
     capture                            a context: what a model's heads look at, as a Capture
+    losses                             z_loss and entropy_floor, over differentiable health
+    QKClip                             scales heads back whose logits grow too large
     Monitor                            records the health of every head while a model trains
     context_parallel, shard, unshard   one sequence over the ranks of a process group
 
@@ -21,7 +23,8 @@ _HOMES = {
     "scaled_dot_product_attention": "functional",
     "SelfAttention": "modules",
     "Cache": "modules",
-    "capture": "recording",
+    "capture": "capturing",
+    "QKClip": "clip",
     "Monitor": "monitor.monitor",
     "Alarm": "monitor.alarms",
     "context_parallel": "parallel.attention",
@@ -34,10 +37,12 @@ _HOMES = {
     "positions": "parallel.sharding",
 }
 
-__all__ = list(_HOMES)
+__all__ = [*_HOMES, "losses"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "losses":
+        return importlib.import_module(f"{__name__}.losses")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

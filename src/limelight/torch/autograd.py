@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from limelight.call import Call
+from limelight.masks import tensors as masks
 from limelight.reference import State
 from limelight.torch import batching, operators
 
@@ -26,8 +27,8 @@ _NO_WRAPPER = Tensor.__torch_dispatch__
 
 
 def run(call: Call, engine: str, health: bool, site: str) -> State:
-    """One pass with gradients of its output."""
-    if plain(*tensors_of(call)):
+    """One pass, with gradients of its output, logsumexp and entropy."""
+    if ordinary(*tensors_of(call)):
         tensors = (call.query, call.key, call.value, call.bias, call.sinks)
         return State(*Eager.apply(call, engine, health, site, *tensors))
     return State(*Attention.apply(*operators.split(call), engine, health, site))
@@ -35,8 +36,10 @@ def run(call: Call, engine: str, health: bool, site: str) -> State:
 
 def count_keys(call: Call) -> Tensor:
     """How many keys each row may attend to, int64 [B, Hq, Nq]."""
-    if plain(*tensors_of(call)):
-        return operators.count(call).expand(call.query.shape[:3])
+    if ordinary(*tensors_of(call)):
+        return masks.count_keys(call.allowed, call.bias, call.query.device).expand(
+            call.query.shape[:3]
+        )
     arguments = operators.split(call)
     counts: Tensor = operators.count_keys(call.query, call.keys, *arguments[3:7])
     return counts
@@ -53,33 +56,42 @@ class Eager(torch.autograd.Function):
         ctx: Any, call: Call, engine: str, health: bool, site: str, *tensors: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         state = operators.measure(call, engine, health, site)
-        rows = (state.logsumexp, state.max_logit, state.entropy)
-        ctx.save_for_backward(*tensors, call.allowed.dense, state.output, state.logsumexp)
-        ctx.rule = call.allowed, call.scale, call.softcap, engine
-        ctx.mark_non_differentiable(*(figure for figure in rows if figure is not None))
+        # As many tensors whether health was asked for or not: a checkpoint that runs a part again,
+        # unseen by a capture the second time, counts them.
+        entropy = state.logsumexp if state.entropy is None else state.entropy
+        ctx.save_for_backward(*tensors, call.allowed.dense, state.output, state.logsumexp, entropy)
+        ctx.rule = call.allowed, call.scale, call.softcap, call.dropout, engine
+        if health:
+            ctx.mark_non_differentiable(state.max_logit)
         ctx.set_materialize_grads(False)
-        return state.output, *rows
+        return state.output, state.logsumexp, state.max_logit, state.entropy
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> Any:
         raise NotImplementedError(NO_FORWARD_MODE)
 
     @staticmethod
-    def backward(ctx: Any, grad_output: Tensor | None, *_: Any) -> tuple[Any, ...]:
-        query, key, value, bias, sinks, _, output, logsumexp = ctx.saved_tensors
-        allowed, scale, softcap, engine = ctx.rule
+    def backward(
+        ctx: Any, by_output: Tensor | None, by_logsumexp: Tensor | None, _: Any,
+        by_entropy: Tensor | None,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        query, key, value, bias, sinks, _, output, logsumexp, entropy = ctx.saved_tensors
+        allowed, scale, softcap, dropout, engine = ctx.rule
         needs = ctx.needs_input_grad[4:]
         nothing = (None,) * 4
-        if grad_output is None:
+        given = by_output, by_logsumexp, by_entropy
+        if all(x is None for x in given):
             return (*nothing, *(None for _ in needs))
         batch = (query.shape[0],)
-        call = Call(query, key, value, allowed, bias, scale, softcap, sinks, batch, False)
-        several = torch._C._functorch.is_legacy_batchedtensor(grad_output)  # is_grads_batched=True
-        if plain(grad_output) and not several and not torch.is_grad_enabled():
-            state, grad_output = State(output, logsumexp), grad_output.resolve_neg()
-            return *nothing, *operators.gradients(call, engine, state, grad_output, needs)
+        call = Call(query, key, value, allowed, bias, scale, softcap, sinks, batch, False, dropout)
+        entropy = None if by_entropy is None else entropy
+        batched = torch._C._functorch.is_legacy_batchedtensor  # is_grads_batched=True
+        several = any(x is not None and batched(x) for x in given)
+        if ordinary(*given) and not several and not torch.is_grad_enabled():
+            state = State(output, logsumexp, None, entropy)
+            return *nothing, *operators.gradients(call, engine, state, given, needs)
         grads = operators.attention_backward(
-            *operators.split(call), engine, output, logsumexp, grad_output, list(needs)
+            *operators.split(call), engine, output, logsumexp, entropy, *given, list(needs)
         )
         return *nothing, *(g if need else None for g, need in zip(grads, needs, strict=True))
 
@@ -96,8 +108,8 @@ class Attention(torch.autograd.Function):
     jvp = Eager.jvp
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-        return operators.differentiate(ctx, grads[0], run=AttentionBackward.apply)
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        return operators.differentiate(ctx, *grads, run=AttentionBackward.apply)
 
     @staticmethod
     def vmap(info: Any, dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:
@@ -124,10 +136,11 @@ class AttentionBackward(torch.autograd.Function):
 
 
 def tensors_of(call: Call) -> tuple[Tensor | None, ...]:
-    return call.query, call.key, call.value, call.allowed.dense, call.bias, call.sinks
+    seed = None if call.dropout is None else call.dropout.seed
+    return call.query, call.key, call.value, call.allowed.dense, call.bias, call.sinks, seed
 
 
-def plain(*tensors: Tensor | None) -> bool:
+def ordinary(*tensors: Tensor | None) -> bool:
     """Whether tensors are just tensors: no functorch transform and no dispatch mode at work.
 
     Nor is any of the given ones a wrapper, whose own memory holds nothing: only an operator reaches

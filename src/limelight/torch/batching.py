@@ -2,7 +2,7 @@
 
 Heads are independent, so mapping over V calls with H heads is one call with V·H heads; the query
 heads that share a key head stay together. A mask or bias that is the same for all heads and all V
-stays as it is.
+stays as it is. With dropout the calls run one after the other.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from torch import Tensor
 from limelight.torch import operators
 
 Dim = int | None
+CALL = 13  # arguments that a forward and a backward pass share
+SEED = 11  # among them
 
 
 def map_attention(
     size: int, dims: tuple[Dim, ...], arguments: tuple[Any, ...], run: Callable[..., Any]
 ) -> tuple[Any, Any]:
     """The forward pass over a mapped axis, by one call of `run`."""
-    call = _fold_call(arguments[:11], dims[:11], size, own_bias=False)
-    health, site = arguments[11:]
+    if arguments[SEED] is not None:
+        return _one_by_one(size, dims, arguments, run)
+    call = _fold_call(arguments[:CALL], dims[:CALL], size, own_bias=False)
+    health, site = arguments[CALL:]
     outputs = run(*call, health, site)
     mapped = [_unfold(output, size) for output in outputs[:2]]
     if health:
@@ -40,9 +44,14 @@ def map_backward(
     size: int, dims: tuple[Dim, ...], arguments: tuple[Any, ...], run: Callable[..., Any]
 ) -> tuple[Any, Any]:
     """The backward pass over a mapped axis; every mapped call gets gradients of its own."""
-    call = _fold_call(arguments[:11], dims[:11], size, own_bias=True)
-    *saved, needs = arguments[11:]
-    rows = [_fold(x, dim, size) for x, dim in zip(saved, dims[11:14], strict=True)]
+    if arguments[SEED] is not None:
+        return _one_by_one(size, dims, arguments, run)
+    call = _fold_call(arguments[:CALL], dims[:CALL], size, own_bias=True)
+    *saved, needs = arguments[CALL:]
+    rows = [
+        None if x is None else _fold(x, dim, size)
+        for x, dim in zip(saved, dims[CALL:-1], strict=True)
+    ]
     grads = run(*call, *rows, needs)
     mapped: list[tuple[Tensor, Dim]] = [
         (_unfold(g, size, 0 if i == 4 else 1), 0 if i == 4 else 1) if need else (g, None)
@@ -71,10 +80,26 @@ def _count_keys(info: Any, dims: tuple[Dim, ...], *arguments: Any) -> tuple[Any,
     return _unfold(counts, size), 1
 
 
+def _one_by_one(
+    size: int, dims: tuple[Dim, ...], arguments: tuple[Any, ...], run: Callable[..., Any]
+) -> tuple[Any, Any]:
+    """Which cells are dropped follows from the head's number: such calls keep their own."""
+    found = [
+        run(
+            *(
+                x.select(dim, i) if isinstance(dim, int) else x
+                for x, dim in zip(arguments, dims, strict=True)
+            )
+        )
+        for i in range(size)
+    ]
+    return tuple(torch.stack(parts) for parts in zip(*found, strict=True)), (0,) * len(found[0])
+
+
 def _fold_call(
     call: tuple[Any, ...], dims: tuple[Dim, ...], size: int, *, own_bias: bool
 ) -> tuple[Any, ...]:
-    query, key, value, band, spans, dense, bias, sinks, scale, softcap, engine = call
+    query, key, value, band, spans, dense, bias, sinks, *numbers = call
     heads = _heads(query, dims[0])
     return (
         _fold(query, dims[0], size), _fold(key, dims[1], size), _fold(value, dims[2], size), band,
@@ -82,7 +107,7 @@ def _fold_call(
         _fold_shared(dense, dims[5], size, heads, keep=True),
         _fold_shared(bias, dims[6], size, heads, keep=not own_bias),
         None if sinks is None else _fold(sinks, dims[7], size, axis=0),
-        scale, softcap, engine,
+        *numbers,
     )  # fmt: skip
 
 

@@ -65,14 +65,26 @@ def compute(call: Call, engine: str, *, health: bool) -> State:
     return _tensors(row.module.forward(call.numpy(), health=health), call)
 
 
-def backward(call: Call, engine: str, state: State, grad_output: Tensor) -> Gradients:
+def backward(
+    call: Call,
+    engine: str,
+    state: State,
+    by_output: Tensor | None,
+    by_logsumexp: Tensor | None = None,
+    by_entropy: Tensor | None = None,
+) -> Gradients:
     """The gradients by every input of the call, in the inputs' own dtypes."""
     row = choose(call, engine)
+    if by_output is None:  # one number for all: no memory, and engines read strides
+        by_output = state.output.new_zeros(()).expand(state.output.shape)
+    rows = {"grad_logsumexp": by_logsumexp, "grad_entropy": by_entropy}
     if row.takes_tensors:
-        grads: Gradients = row.module.backward(call, state, grad_output)
+        grads: Gradients = row.module.backward(call, state, by_output, **rows)
         return grads
-    arrays = State(as_numpy(state.output), as_numpy(state.logsumexp))
-    grads = row.module.backward(call.numpy(), arrays, as_numpy(grad_output))
+    figures = (state.output, state.logsumexp, None, state.entropy)
+    arrays = State(*(as_numpy(figure) for figure in figures))
+    given = {name: as_numpy(figure) for name, figure in rows.items()}
+    grads = row.module.backward(call.numpy(), arrays, as_numpy(by_output), **given)
     return Gradients(*(
         None if given is None else torch.from_numpy(gradient).to(given.dtype)
         for gradient, given in (

@@ -9,32 +9,24 @@ saves the dispatcher's share of a small call.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.nn.attention.bias import CausalBias
 
-from limelight.allowed import Allowed
 from limelight.attention import Inspection
 from limelight.call import Call, check_value, prepare
+from limelight.dropout import Dropout, check_dropout
 from limelight.errors import ArgumentError, DtypeError
-from limelight.health import Health
-from limelight.masks import Mask, Window
-from limelight.torch import autograd, bridge, operators
-from limelight.torch.tracing import trace
+from limelight.health import Health, count_outcomes
+from limelight.masks import Window
+from limelight.torch import autograd, bridge, operators, remembered, subclasses
+from limelight.torch.symbolic import trace
 
 _TENSORS = (Tensor, torch.nn.Parameter)
 _DENSE = torch.strided
-# Wrappers that refuse operators they do not know, and the way to a plain tensor. A wrapper that
-# passes operators on to what it holds needs no row.
-_PLAIN_FROM = {
-    "DTensor": ".to_local() where every rank holds whole heads, or split the sequence with "
-    "limelight.torch.context_parallel",
-    "MaskedTensor": ".get_data(), and which keys may be attended to as mask=…",
-}
-REMEMBERED = 16  # shapes for which a mask object remembers what it allows
 
 
 def attention(
@@ -47,26 +39,37 @@ def attention(
     scale: float | None = None,
     softcap: float | None = None,
     sinks: Any = None,
+    dropout: float = 0.0,
     engine: str = "auto",
     site: str = "",
 ) -> Tensor:
     """limelight.attention on tensors, with gradients for query, key, value, bias and sinks.
 
-    `site` names the call for a Monitor; modules of limelight and registered Transformers models
-    pass it themselves.
+    `dropout` is the share of the weights that are set to 0, the others scaled up to make up for
+    them; torch's generator says which (torch.manual_seed). `site` names the call for a Monitor;
+    modules of limelight and registered Transformers models pass it themselves.
 
     >>> import torch
     >>> q, k, v = torch.eye(2), torch.eye(2), torch.tensor([[1.0], [0.0]])
     >>> attention(q, k, v, scale=1.0).flatten()
     tensor([0.7311, 0.2689])
     """
+    more = _more(bias, sinks, dropout, engine)
+    layout = query, key, value, mask, scale, softcap, False, more
+    known = remembered.run(*layout)
+    if known is not None:
+        output: Tensor = known[1].output
+        return output
+    mask = subclasses.read(mask, query, key)
     same = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
     query, key, value = autocast(query, key, value)
+    same["dropout"], same["seed"] = _seeded(dropout, query)
     if torch.compiler.is_compiling():
         arguments, restore = trace(query, key, value, **same)
         return restore(operators.attention(*arguments, engine, False, site)[0])
     call = _checked(query, key, value, **same)
-    if _plain(call):
+    if _needs_no_graph(call):
+        remembered.keep(call, *layout)
         return call.restore(bridge.forward(call, engine, health=False, site=site).output)
     return call.restore(autograd.run(call, engine, False, site).output)
 
@@ -81,31 +84,57 @@ def inspect(
     scale: float | None = None,
     softcap: float | None = None,
     sinks: Any = None,
+    dropout: float = 0.0,
     engine: str = "auto",
     site: str = "",
 ) -> Inspection:
-    """limelight.inspect on tensors: the output with its gradients, the health without."""
+    """limelight.inspect on tensors, with gradients of the output and of the health.
+
+    health.logsumexp and health.entropy (and spread and effective_keys, which follow from it) are
+    differentiable by query, key, bias and sinks; max_logit, and what depends on it, is not. Health
+    is that of the weights before dropout.
+    """
+    more = _more(bias, sinks, dropout, engine)
+    layout = query, key, value, mask, scale, softcap, True, more
+    known = remembered.run(*layout)
+    if known is not None:
+        return Inspection(known[1].output, Health.of(*known))
+    mask = subclasses.read(mask, query, key)
     same = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
     query, key, value = autocast(query, key, value)
+    same["dropout"], same["seed"] = _seeded(dropout, query)
     if torch.compiler.is_compiling():
         arguments, restore = trace(query, key, value, **same)
         output, *rows = operators.attention(*arguments, engine, True, site)
         keys = operators.count_keys(arguments.query, arguments.key.shape[2], *arguments[3:7])
-        return Inspection(restore(output), _health(rows, keys, restore))
+        return Inspection(restore(output), _health(rows, keys, arguments.sinks, restore))
     call = _checked(query, key, value, **same)
-    if _plain(call):
+    if _needs_no_graph(call):
+        remembered.keep(call, *layout)
         state = bridge.forward(call, engine, health=True, site=site)
         return Inspection(call.restore(state.output), Health.of(call, state))
     state = autograd.run(call, engine, True, site)
     rows = [state.logsumexp, state.max_logit, state.entropy]
-    health = _health(rows, autograd.count_keys(call), call.restore)
+    cells = call.allowed.dense is not None or call.bias is not None or call.sinks is not None
+    if not cells and autograd.ordinary(*autograd.tensors_of(call)):
+        return Inspection(call.restore(state.output), Health.of(call, state))
+    health = _health(rows, autograd.count_keys(call), call.sinks, call.restore)
     return Inspection(call.restore(state.output), health)
 
 
-def _health(rows: Sequence[Tensor], keys: Tensor, restore: Callable[[Tensor], Tensor]) -> Health:
-    """From logsumexp, largest logit and entropy of each row; what autograd knows stays behind."""
-    logsumexp, max_logit, entropy = (restore(figure.detach()) for figure in rows)
-    return Health(max_logit, logsumexp, entropy, restore(keys))
+def _more(bias: Any, sinks: Any, dropout: Any, engine: str) -> bool:
+    """Whether there is more to a call than its three tensors, a mask and two numbers."""
+    some = bias is not None or sinks is not None or engine != "auto"
+    return some or type(dropout) is not float or dropout != 0.0
+
+
+def _health(
+    rows: Sequence[Tensor], keys: Tensor, sinks: Tensor | None, restore: Callable[[Tensor], Tensor]
+) -> Health:
+    """From logsumexp, largest logit and entropy of each row."""
+    logsumexp, max_logit, entropy = (restore(figure) for figure in rows)
+    outcomes = None if sinks is None else restore(count_outcomes(keys, sinks))
+    return Health(max_logit, logsumexp, entropy, restore(keys), outcomes)
 
 
 def scaled_dot_product_attention(
@@ -124,14 +153,10 @@ def scaled_dot_product_attention(
 
     `is_causal` aligns at the top left, as torch's does; `attn_mask` is boolean (True attends) or
     is added to the logits. Where torch gives NaN for a row without keys, or lets NaN through from
-    behind a mask, this gives 0 and lets nothing through.
+    behind a mask, this gives 0 and lets nothing through. Which weights `dropout_p` drops follows
+    from torch's generator, though they are not the cells that torch's own function would drop.
     """
-    if dropout_p > 0.0:
-        raise ArgumentError(
-            f"dropout_p={dropout_p}: limelight has no dropout on attention weights. Pass 0.0 "
-            f"(in training too: most recent models train without it), or keep torch's function "
-            f"for this model"
-        )
+    dropout_p = check_dropout(dropout_p, "dropout_p")
     if is_causal and attn_mask is not None:
         raise ArgumentError(
             "attn_mask together with is_causal=True: torch takes one or the other. Pass the mask "
@@ -160,7 +185,7 @@ def scaled_dot_product_attention(
                 f"attn_mask is a {type(attn_mask).__name__}: it must be a tensor; "
                 f"torch.as_tensor(…) makes one"
             )
-        if attn_mask.dtype == torch.bool:
+        if attn_mask.dtype == torch.bool or isinstance(attn_mask, CausalBias):
             mask = attn_mask
         elif attn_mask.is_floating_point():
             bias = attn_mask
@@ -169,55 +194,50 @@ def scaled_dot_product_attention(
                 f"attn_mask has dtype {attn_mask.dtype}: torch takes booleans (True attends), or "
                 f"floats that are added to the logits. Cast it with .bool()"
             )
-    return attention(query, key, value, mask=mask, bias=bias, scale=scale, site=site)
+    return attention(
+        query, key, value, mask=mask, bias=bias, scale=scale, dropout=dropout_p, site=site
+    )
 
 
-def _plain(call: Call) -> bool:
+def _needs_no_graph(call: Call) -> bool:
     """Whether the engine can be called as it is: no gradient asked for, tensors just tensors."""
     grad = torch.is_grad_enabled()
     for tensor in autograd.tensors_of(call):
         if tensor is not None and (type(tensor) not in _TENSORS or (grad and tensor.requires_grad)):
             return False
-    return forward_ad._current_level < 0 and autograd.plain()
+    return forward_ad._current_level < 0 and autograd.ordinary()
 
 
-def _checked(query: Any, key: Any, value: Any, *, mask: Any, **rest: Any) -> Call:
-    """The call as it was meant, or an error that says what does not fit.
+def _seeded(p: Any, query: Any) -> tuple[float, Tensor | None]:
+    """A share to drop and a fresh seed from the generator of the query's device, if there is one.
 
-    What a mask object allows is worked out once for each shape, unless it is a band, which is two
-    numbers. Every layer of a model asks for the same, and a GPU then finds the intervals uploaded,
-    also while a graph is being captured.
+    The seed is a tensor: it goes into graphs and is drawn anew when they run, and a GPU reads it
+    without the CPU waiting.
     """
+    share = p if torch.compiler.is_compiling() else check_dropout(p)
+    if share == 0.0 or not isinstance(query, Tensor):
+        return 0.0, None
+    low, high = -(1 << 63), (1 << 63) - 1
+    return share, torch.randint(low, high, (2,), dtype=torch.int64, device=query.device)
+
+
+def _checked(
+    query: Any, key: Any, value: Any, *, mask: Any, dropout: float, seed: Tensor | None, **rest: Any
+) -> Call:
+    """The call as it was meant, or an error that says what does not fit."""
     if torch._C._is_tracing():
         raise ArgumentError(
             "torch.jit.trace cannot record attention: use torch.export or torch.compile, and "
             "torch.onnx.export with dynamo=True"
         )
     _check_tensors(query, key, value, mask=mask, bias=rest["bias"], sinks=rest["sinks"])
-    if (not isinstance(mask, Mask) or isinstance(mask, Window)
-            or not all(isinstance(x, Tensor) for x in (query, key, value))):  # fmt: skip
-        return prepare(query, key, value, mask=mask, **rest)
-    known: dict[Any, Allowed] = vars(mask).setdefault("_on_tensors", {})
-    at = tuple(x.shape for x in (query, key, value))
-    if at in known:
-        return replace(prepare(query, key, value, **rest), allowed=known[at])
-    call = prepare(query, key, value, mask=mask, **rest)
-    if call.allowed.dense is None:  # an array may be written to after
-        if len(known) >= REMEMBERED:
-            known.clear()
-        known[at] = call.allowed
-    return call
+    rest["dropout"] = None if seed is None else Dropout(dropout, seed)
+    return prepare(query, key, value, mask=mask, **rest)
 
 
 def _check_tensors(query: Any, key: Any, value: Any, **others: Any) -> None:
     """Dense tensors, at least one; where some are none, `prepare` knows what to say."""
-    for name, given in {"query": query, "key": key, "value": value, **others}.items():
-        way = _PLAIN_FROM.get(type(given).__name__) if isinstance(given, Tensor) else None
-        if way is not None:
-            raise DtypeError(
-                f"{name} is a {type(given).__name__}: attention takes plain tensors; pass "
-                f"{name}{way}"
-            )
+    subclasses.refuse(query=query, key=key, value=value, **others)
     some = False
     for name, given in (("query", query), ("key", key), ("value", value)):
         if not isinstance(given, Tensor):

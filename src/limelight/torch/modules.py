@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from limelight.attention import Inspection
+from limelight.dropout import check_dropout
 from limelight.errors import ArgumentError, ShapeError
 from limelight.masks import Causal, Window, as_mask
 from limelight.torch.bridge import SITE
 from limelight.torch.functional import attention, inspect
-from limelight.trace import Trace, trace
+from limelight.worked.trace import Trace, trace
 
 
 class Cache:
@@ -89,6 +90,7 @@ class SelfAttention(nn.Module):
     bias         whether the projections have a bias; `output_bias` for W_O, None: as `bias`
     scale, softcap, sinks   as in limelight.attention; sinks=True learns one a head
     window       with causal: only the last `window` tokens besides itself
+    dropout      the share of the weights that are set to 0 in training mode
 
     >>> import torch
     >>> layer = SelfAttention(16, heads=4, key_heads=2)
@@ -110,6 +112,7 @@ class SelfAttention(nn.Module):
         scale: float | None = None,
         softcap: float | None = None,
         sinks: bool = False,
+        dropout: float = 0.0,
         engine: str = "auto",
         device: Any = None,
         dtype: torch.dtype | None = None,
@@ -134,6 +137,7 @@ class SelfAttention(nn.Module):
         self.model_size, self.heads, self.causal, self.window = model_size, heads, causal, window
         self.head_size = model_size // heads if head_size is None else head_size
         self.scale, self.softcap, self.engine = scale, softcap, engine
+        self.dropout = check_dropout(dropout)
         made = {"device": device, "dtype": dtype}
         wide, narrow = heads * self.head_size, self.key_heads * self.head_size
         self.W_Q = nn.Linear(model_size, wide, bias=bias, **made)
@@ -162,7 +166,6 @@ class SelfAttention(nn.Module):
             "kdim or vdim other than embed_dim": not module._qkv_same_embed_dim,
             "add_bias_kv": module.bias_k is not None,
             "add_zero_attn": module.add_zero_attn,
-            f"dropout {module.dropout} in training mode": module.dropout > 0 and module.training,
         }
         for what, present in refused.items():
             if present:
@@ -171,7 +174,7 @@ class SelfAttention(nn.Module):
                 )
         given = module.in_proj_weight
         layer = cls(size, module.num_heads, causal=causal, bias=module.in_proj_bias is not None,
-                    device=given.device, dtype=given.dtype)  # fmt: skip
+                    dropout=module.dropout, device=given.device, dtype=given.dtype)  # fmt: skip
         with torch.no_grad():
             for i, linear in enumerate((layer.W_Q, layer.W_K, layer.W_V)):
                 linear.weight.copy_(given[i * size : (i + 1) * size])
@@ -185,14 +188,12 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, *, mask: Any = None, cache: Cache | None = None) -> Tensor:
         """x [B, N, model_size] or [N, model_size] to its like; `mask` joins the causal rule."""
         query, key, value = self.project(x, cache)
-        options = self._options(mask)
-        return self._join(attention(query, key, value, site=self._site(), **options))
+        return self._join(attention(query, key, value, **self._options(mask), **self._pass()))
 
     def inspect(self, x: Tensor, *, mask: Any = None, cache: Cache | None = None) -> Inspection:
         """The output, and the health of every row of every head, from one pass."""
         query, key, value = self.project(x, cache)
-        options = self._options(mask)
-        seen = inspect(query, key, value, site=self._site(), **options)
+        seen = inspect(query, key, value, **self._options(mask), **self._pass())
         return Inspection(self._join(seen.output), seen.health)
 
     @torch.no_grad()
@@ -225,8 +226,12 @@ class SelfAttention(nn.Module):
         return {"mask": rule, "scale": self.scale, "softcap": self.softcap, "sinks": self.sinks,
                 "engine": self.engine}  # fmt: skip
 
-    def _site(self) -> str:
-        return str(getattr(self, SITE, ""))
+    def _pass(self) -> dict[str, Any]:
+        """What a pass of the module has besides: its name, and dropout in training mode."""
+        return {
+            "site": str(getattr(self, SITE, "")),
+            "dropout": self.dropout if self.training else 0.0,
+        }
 
     def _join(self, mixed: Tensor) -> Tensor:
         joined: Tensor = self.W_O(mixed.transpose(-3, -2).flatten(-2))
@@ -236,6 +241,7 @@ class SelfAttention(nn.Module):
         shared = "" if self.key_heads == self.heads else f" on {self.key_heads} key heads"
         rule = "causal" if self.causal else "all tokens"
         rule += "" if self.window is None else f", window {self.window}"
+        rule += f", dropout {self.dropout}" if self.dropout else ""
         return (
             f"model size {self.model_size}, {self.heads} heads of {self.head_size}{shared}, {rule}"
         )

@@ -13,16 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from limelight.allowed import Allowed
 from limelight.arrays import as_numpy
 from limelight.call import Call, check_scale, check_softcap
+from limelight.dropout import Dropout, check_dropout
+from limelight.masks.allowed import Allowed
+from limelight.masks.tensors import count_keys as count_keys_of
 from limelight.reference import State
 from limelight.torch import bridge
-from limelight.torch.tracing import Arguments
+from limelight.torch.symbolic import Arguments
 
 _CALL = (
     "Tensor query, Tensor key, Tensor value, SymInt[]? band, Tensor? spans, Tensor? dense, "
-    "Tensor? bias, Tensor? sinks, float scale, float? softcap, str engine"
+    "Tensor? bias, Tensor? sinks, float scale, float? softcap, float dropout, Tensor? seed, "
+    "str engine"
 )
 _TAGS = (torch.Tag.pt2_compliant_tag,)
 
@@ -33,7 +36,8 @@ torch.library.define(
 )
 torch.library.define(
     "limelight::attention_backward",
-    f"({_CALL}, Tensor output, Tensor logsumexp, Tensor grad_output, bool[] needs) "
+    f"({_CALL}, Tensor output, Tensor logsumexp, Tensor? entropy, Tensor? grad_output, "
+    "Tensor? grad_logsumexp, Tensor? grad_entropy, bool[] needs) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     tags=_TAGS,
 )
@@ -52,7 +56,7 @@ count_keys = torch.ops.limelight.count_keys
 def make_call(
     query: Tensor, key: Tensor, value: Tensor, band: Sequence[int] | None, spans: Tensor | None,
     dense: Tensor | None, bias: Tensor | None, sinks: Tensor | None, scale: float,
-    softcap: float | None,
+    softcap: float | None, dropout: float = 0.0, seed: Tensor | None = None,
 ) -> Call:  # fmt: skip
     """The operator's arguments as a Call.
 
@@ -67,16 +71,17 @@ def make_call(
     )  # fmt: skip
     scale, softcap = check_scale(scale), None if softcap is None else check_softcap(softcap)
     batch = (query.shape[0],)
-    return Call(query, key, value, allowed, bias, scale, softcap, sinks, batch, headless=False)
+    drops = None if seed is None else Dropout(check_dropout(dropout), seed)
+    return Call(query, key, value, allowed, bias, scale, softcap, sinks, batch, False, drops)
 
 
 def split(call: Call) -> Arguments:
     """The inverse: a checked call in the operator's terms."""
-    allowed = call.allowed
+    allowed, drops = call.allowed, call.dropout
     spans = None if allowed.spans is None else torch.from_numpy(allowed.spans)
     return Arguments(
         call.query, call.key, call.value, allowed.band, spans, allowed.dense, call.bias, call.sinks,
-        call.scale, call.softcap,
+        call.scale, call.softcap, *((0.0, None) if drops is None else (drops.p, drops.seed)),
     )  # fmt: skip
 
 
@@ -86,8 +91,11 @@ def measure(call: Call, engine: str, health: bool, site: str) -> State:
     output, logsumexp = state.output.contiguous(), state.logsumexp.contiguous()
     if not health:
         return State(output, logsumexp)
+    rows = logsumexp, state.max_logit, state.entropy
+    if output.is_cuda and all(x.untyped_storage().nbytes() == x.nbytes for x in rows):
+        return State(output, *rows)
     # An engine may fill one block with all three statistics.
-    return State(output, logsumexp.clone(), state.max_logit.clone(), state.entropy.clone())
+    return State(output, *(figure.clone() for figure in rows))
 
 
 def _attention(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -115,10 +123,14 @@ def _attention_fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def gradients(
-    call: Call, engine: str, state: State, grad_output: Tensor, needs: Sequence[bool]
+    call: Call, engine: str, state: State, grads_of: Sequence[Tensor | None], needs: Sequence[bool]
 ) -> tuple[Tensor | None, ...]:
-    """The gradients by query, key, value, bias and sinks, where they are needed."""
-    grads = bridge.backward(call, engine, state, grad_output)
+    """The gradients by query, key, value, bias and sinks, where they are needed.
+
+    From those of output, logsumexp and entropy, None for what the loss does not depend on.
+    """
+    given = [None if x is None else x.resolve_neg() for x in grads_of]
+    grads = bridge.backward(call, engine, state, *given)
     found = (grads.query, grads.key, grads.value, grads.bias, grads.sinks)
     return tuple(
         gradient.contiguous() if need else None for gradient, need in zip(found, needs, strict=True)
@@ -127,9 +139,9 @@ def gradients(
 
 @torch.library.impl("limelight::attention_backward", ("cpu", "cuda"))
 def _attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
-    *call_arguments, engine, output, logsumexp, grad_output, needs = arguments
-    call = make_call(*call_arguments)
-    found = gradients(call, engine, State(output, logsumexp), grad_output, needs)
+    *call_arguments, engine, output, logsumexp, entropy = arguments[:-4]
+    call, state = make_call(*call_arguments), State(output, logsumexp, None, entropy)
+    found = gradients(call, engine, state, arguments[-4:-1], arguments[-1])
     return tuple(call.query.new_empty(0) if gradient is None else gradient for gradient in found)
 
 
@@ -144,28 +156,33 @@ def _backward_fake(*arguments: Any) -> tuple[Tensor, ...]:
 
 
 def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    query, key, value, band, spans, dense, bias, sinks, scale, softcap, engine, _, _ = inputs
+    query, key, value, band, spans, dense, bias, sinks, scale, softcap, *rest = inputs
+    dropout, seed, engine, health, _ = rest
     out, logsumexp, max_logit, entropy = output
-    ctx.save_for_backward(query, key, value, spans, dense, bias, sinks, out, logsumexp)
-    ctx.plain = band, scale, softcap, engine
-    ctx.mark_non_differentiable(logsumexp, max_logit, entropy)
+    kept = (query, key, value, spans, dense, bias, sinks, seed, out, logsumexp, entropy)
+    ctx.save_for_backward(*kept)
+    ctx.plain = band, scale, softcap, dropout, engine
+    ctx.mark_non_differentiable(max_logit, *(() if health else (entropy,)))
     ctx.set_materialize_grads(False)
 
 
 def differentiate(
-    ctx: Any, grad_output: Tensor | None, *_: Any, run: Any = attention_backward
-) -> tuple[Any, ...]:
-    """The gradients by the thirteen arguments of the operator."""
-    query, key, value, spans, dense, bias, sinks, output, logsumexp = ctx.saved_tensors
-    band, scale, softcap, engine = ctx.plain
-    wanted = ctx.needs_input_grad
+    ctx: Any, by_output: Tensor | None, by_logsumexp: Tensor | None, _: Any,
+    by_entropy: Tensor | None, *, run: Any = attention_backward,
+) -> tuple[Any, ...]:  # fmt: skip
+    """The gradients by the fifteen arguments of the operator."""
+    query, key, value, spans, dense, bias, sinks, seed, *saved = ctx.saved_tensors
+    output, logsumexp, entropy = saved
+    band, scale, softcap, dropout, engine = ctx.plain
+    wanted, given = ctx.needs_input_grad, (by_output, by_logsumexp, by_entropy)
     needs = [*wanted[:3], wanted[6], wanted[7]]
-    if grad_output is None or not any(needs):
-        return (None,) * 13
-    call = (query, key, value, band, spans, dense, bias, sinks, scale, softcap, engine)
-    grads = run(*call, output, logsumexp, grad_output, needs)
+    if all(x is None for x in given) or not any(needs):
+        return (None,) * 15
+    call = (query, key, value, band, spans, dense, bias, sinks, scale, softcap, dropout, seed)
+    entropy = None if by_entropy is None else entropy
+    grads = run(*call, engine, output, logsumexp, entropy, *given, needs)
     dq, dk, dv, db, ds = (g if need else None for g, need in zip(grads, needs, strict=True))
-    return dq, dk, dv, None, None, None, db, ds, None, None, None, None, None
+    return dq, dk, dv, None, None, None, db, ds, *(None,) * 7
 
 
 def no_second_derivative(ctx: Any, *grads: Any) -> None:
@@ -188,67 +205,13 @@ def _count_keys(
     key = query[:, :, :0].new_empty((1, 1, keys, 0))
     call = make_call(query, key, key, band, spans, dense, bias, None, 1.0, None)
     rows = query.shape[:3]
-    return count(call).expand(rows).clone(memory_format=torch.contiguous_format)
+    return (
+        count_keys_of(call.allowed, bias, query.device)
+        .expand(rows)
+        .clone(memory_format=torch.contiguous_format)
+    )
 
 
 @torch.library.register_fake("limelight::count_keys")
 def _count_keys_fake(query: Tensor, *_: Any) -> Tensor:
     return query.new_empty(query.shape[:3], dtype=torch.int64)
-
-
-def count(call: Call) -> Tensor:
-    """How many keys each row may attend to, int64 [B|1, Hq|1, Nq], on the call's device.
-
-    A band is counted on the device itself, spans on the host and once; rows against a dense part
-    or a bias in chunks.
-    """
-    allowed, device = call.allowed, call.query.device
-    nq, nk = allowed.nq, allowed.nk
-    if allowed.dense is None and call.bias is None:
-        if allowed.everything:
-            return torch.full((1, 1, nq), nk, device=device)
-        if allowed.spans is None:
-            low, high = allowed.band or (-nq, nk)
-            counts = _bounds(high + 1, nq, nk, device)
-            if low + nq > 1:  # some row does not see the first key
-                counts = (counts - _bounds(low, nq, nk, device)).clamp_min_(0)
-            return counts[None, None]
-        known: dict[Any, Tensor] = vars(allowed).setdefault("counted", {})
-        if device not in known:
-            known[device] = torch.from_numpy(allowed.count()).to(device)
-        return known[device].clone()
-    parts = [part for part in (allowed.dense, call.bias) if part is not None]
-    alike = allowed.band is None and allowed.spans is None and all(p.shape[2] == 1 for p in parts)
-    if alike and nq > 1:
-        first = _cells(call, slice(0, 1)).sum(-1)
-        return first.expand(*first.shape[:2], nq)
-    heads = max(part.shape[0] * part.shape[1] for part in parts)
-    step = max(1, (1 << 24) // max(1, heads * nk))
-    chunks = [slice(start, min(start + step, nq)) for start in range(0, nq, step)]
-    if not chunks:
-        return torch.zeros((1, 1, 0), dtype=torch.int64, device=device)
-    return torch.cat([_cells(call, rows).sum(-1) for rows in chunks], 2)
-
-
-def _bounds(first: int, nq: int, nk: int, device: torch.device) -> Tensor:
-    """first, first + 1, … for each row, as far as there are keys; few launches, for small calls."""
-    bounds = torch.arange(first, first + nq, device=device)
-    return bounds if first >= 0 and first + nq <= nk + 1 else bounds.clamp_(0, nk)
-
-
-def _cells(call: Call, rows: slice) -> Tensor:
-    """Which cells of some rows are allowed, bool [B|1, Hq|1, rows, Nk]."""
-    allowed, device = call.allowed, call.query.device
-    cells = torch.ones((1, 1, rows.stop - rows.start, allowed.nk), dtype=torch.bool, device=device)
-    if allowed.band is not None or allowed.spans is not None:
-        column = torch.arange(allowed.nk, device=device)
-        spans = torch.from_numpy(allowed.rows[:, :, rows]).to(device)
-        within = (column >= spans[..., :1]) & (column < spans[..., 1:])  # [.., rows, R, Nk]
-        cells = within.any(-2)
-    if allowed.dense is not None:
-        dense = allowed.dense
-        cells = cells & (dense if dense.shape[2] == 1 else dense[:, :, rows])
-    if call.bias is not None:
-        bias = call.bias
-        cells = cells & (bias if bias.shape[2] == 1 else bias[:, :, rows]).ne(-torch.inf)
-    return cells

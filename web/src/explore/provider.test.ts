@@ -1,14 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { CaptureInfo, SiteInfo } from "$lib/api";
-import { figureOf, FIGURES } from "$lib/figures";
-import type { SiteHealth } from "./api";
-import { beside, fileOf, placeOf, serverProvider, siteLabels, tokensOf, worstFirst } from "./provider";
-
-const health = (site: number, saturated: (number | null)[], max_prob: number[]): SiteHealth => ({
-  site,
-  figures: { saturated, max_prob } as unknown as SiteHealth["figures"],
-  verdicts: saturated.map(() => "healthy"),
-});
+import { beside, fileOf, placeOf, serverProvider, siteLabels, tokensOf } from "./provider";
 
 const site = (over: Partial<SiteInfo>): SiteInfo => ({
   index: 0, name: "a", layer: 0, kind: "self", batch: 1, heads: 1, key_heads: 1, queries: 3, keys: 3, head_size: 2,
@@ -18,15 +10,6 @@ const site = (over: Partial<SiteInfo>): SiteInfo => ({
 const info = (sites: SiteInfo[], over: Partial<CaptureInfo> = {}): CaptureInfo => ({
   id: "x", origin: "folder", title: "", model: "", text: "", layers: 1, heads: 1, tokens: 3, image: false, source: {},
   key_tokens: [["a", "b", "c"]], query_tokens: [["a", "b", "c"]], grid: null, grid_start: 0, sites, ...over,
-});
-
-describe("ranking heads", () => {
-  it("puts the worst first, ties by the largest weight, the unknown last", () => {
-    const rows = [health(0, [0.5, 1, null], [0.6, 0.96, 0]), undefined, health(2, [1, 0.5], [0.99, 0.7])];
-    expect(worstFirst(figureOf(FIGURES, "saturated"), rows).map(({ site, head }) => [site, head])).toEqual([
-      [2, 0], [0, 1], [2, 1], [0, 0], [0, 2],
-    ]);
-  });
 });
 
 describe("names", () => {

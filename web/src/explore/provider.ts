@@ -2,13 +2,13 @@
  * Where the views of a capture get their numbers: the studio's server, the data inside a report, or
  * a notebook's kernel. The views do not know which.
  */
-import { getCell, getHealth, type CaptureInfo, type CellData, type HealthTable, type SiteInfo } from "$lib/api";
-import type { FigureKind } from "$lib/figures";
-import { serverSource, type Range, type Source } from "$lib/source";
 import {
-  getKinds, getLines, getSiteHealth, getStrip, imagePath, reportPath,
-  type Kinds, type LinesData, type SiteHealth, type StripData,
-} from "./api";
+  getCell, getHealth,
+  type CaptureInfo, type CellData, type Finding, type HealthTable, type LinesData, type Pool, type Side, type SiteHealth, type SiteInfo,
+  type StripData,
+} from "$lib/api";
+import { serverSource, type Range, type Source } from "$lib/source";
+import { getFindings, getLines, getSiteHealth, getStrip, imagePath, reportPath } from "./api";
 
 const AT_ONCE = 512; // tokens up to which the health of all layers is one quick question
 
@@ -16,8 +16,6 @@ export interface HeadAt {
   readonly site: number;
   readonly head: number;
 }
-
-export type Pool = "max" | "mean";
 
 export interface Provider {
   readonly info: CaptureInfo;
@@ -28,13 +26,14 @@ export interface Provider {
   readonly picture: string | null;
   /** Each site's figures as they become known, in order. */
   health(arrived: (health: SiteHealth) => void, signal: AbortSignal): Promise<void>;
-  kinds(signal: AbortSignal): Promise<Kinds>;
+  /** Every head with what was found of it, what to look at first first. */
+  findings(signal: AbortSignal): Promise<readonly Finding[]>;
   source(at: HeadAt, pool: Pool): Source;
   /** null where its numbers were left out, for their size. */
   cell(at: HeadAt, row: number, column: number, signal: AbortSignal): Promise<CellData | null>;
   /** Whether a strip can be had at all; always, where this is left out. */
-  strips?(at: HeadAt, side: "row" | "column"): boolean;
-  strip(at: HeadAt, side: "row" | "column", index: number, signal: AbortSignal): Promise<StripData | null>;
+  strips?(at: HeadAt, side: Side): boolean;
+  strip(at: HeadAt, side: Side, index: number, signal: AbortSignal): Promise<StripData | null>;
   lines(at: HeadAt, rows: Range, k: number, signal: AbortSignal): Promise<LinesData | null>;
   /** Addresses of files that the provider can make. */
   picturePath?(at: HeadAt, format: "png" | "svg", rows: Range, columns: Range, pool: Pool, gain: number): string;
@@ -56,10 +55,10 @@ export function serverProvider(info: CaptureInfo, batch: number): Provider {
       }
       for (const row of rowsOf(await getHealth(id, batch, signal))) arrived(row);
     },
-    kinds: (signal) => getKinds(id, batch, signal),
+    findings: (signal) => getFindings(id, batch, signal),
     source: once(({ site, head }, pool) => {
       const { queries, keys } = siteOf(info, site);
-      return aligned(serverSource({ capture: id, site, head, batch, rows: queries, columns: keys, pool }));
+      return serverSource({ capture: id, site, head, batch, rows: queries, columns: keys, pool });
     }),
     cell: ({ site, head }, row, column, signal) => getCell(id, site, head, row, column, batch, signal),
     strip: ({ site, head }, side, index, signal) => getStrip(id, site, head, batch, side, index, signal),
@@ -86,7 +85,7 @@ export function rowsOf({ figures, verdicts }: HealthTable): SiteHealth[] {
 export function once(make: (at: HeadAt, pool: Pool) => Source): (at: HeadAt, pool: Pool) => Source {
   const made = new Map<string, Source>();
   return (at, pool) => {
-    const key = `${at.site}.${at.head}.${pool}`;
+    const key = `${keyOf(at)}.${pool}`;
     const known = made.get(key);
     if (known) return known;
     const source = make(at, pool);
@@ -95,17 +94,8 @@ export function once(make: (at: HeadAt, pool: Pool) => Source): (at: HeadAt, poo
   };
 }
 
-/** The server's bins are powers of two wide: the last one of a tile may reach past the edge. */
-function aligned(source: Source): Source {
-  const reach = ([from, to]: Range, bins: number): Range => [from, from + bins * 2 ** Math.ceil(Math.log2((to - from) / bins))];
-  return {
-    ...source,
-    async tile(rows, columns, height, width, signal) {
-      const tile = await source.tile(rows, columns, height, width, signal);
-      return { ...tile, rows: reach(rows, height), columns: reach(columns, width) };
-    },
-  };
-}
+/** A head's name in maps and lists. */
+export const keyOf = ({ site, head }: HeadAt): string => `${site}.${head}`;
 
 export function siteOf(info: CaptureInfo, index: number): SiteInfo {
   const site = info.sites[index];
@@ -147,29 +137,14 @@ export const placeOf = (info: CaptureInfo, at: HeadAt): string => {
 
 /** What a file of a head's map is called. */
 export const fileOf = (info: CaptureInfo, at: HeadAt, format: string): string =>
-  `limelight-${[info.id, ...numbersOf(info, at)].join("-")}.${format}`.replace(/[^\w.-]+/g, "-");
+  fileName([info.id, ...numbersOf(info, at)], format);
+
+/** A harmless name for a file that is saved. */
+export const fileName = (parts: readonly string[], format: string): string =>
+  `limelight-${parts.join("-")}.${format}`.replace(/[^\w.-]+/g, "-");
 
 /** The layer and the head as the model counts them. */
 function numbersOf(info: CaptureInfo, { site, head }: HeadAt): [string, string] {
   const own = info.heads === 1 ? (info.source["head"] ?? head) : head;
   return [siteLabels(info)[site] ?? String(site), String(own)];
-}
-
-export interface Ranked extends HeadAt {
-  readonly value: number | null;
-  readonly verdict: string;
-}
-
-/** Every head, the one of most concern first, among equals by its largest weight; without a figure last. */
-export function worstFirst(kind: FigureKind, health: readonly (SiteHealth | undefined)[]): Ranked[] {
-  const all = health.flatMap((row, site) =>
-    (row?.figures[kind.name] ?? []).map((value, head) => ({
-      site, head, value, verdict: row?.verdicts[head] ?? "", tie: row?.figures.max_prob[head] ?? 0,
-    })),
-  );
-  const sign = kind.worse === "high" ? -1 : 1;
-  return all.sort((a, b) => {
-    if (a.value === null || b.value === null) return Number(a.value === null) - Number(b.value === null);
-    return sign * (a.value - b.value) || b.tie - a.tie || a.site - b.site || a.head - b.head;
-  });
 }

@@ -1,10 +1,10 @@
 /** What a reader shows, and its form in an address: a link restores exactly this. */
-import type { CaptureInfo, Figure } from "$lib/api";
+import type { CaptureInfo, Figure, Pool } from "$lib/api";
 import { figureOf, FIGURES } from "$lib/figures";
 import type { Range } from "$lib/source";
-import type { HeadAt, Pool } from "./provider";
+import type { HeadAt } from "./provider";
 
-export type Order = "layers" | "worst";
+export type Order = "layers" | "found";
 export type Look = "map" | "lines" | "image";
 export interface CellAt {
   readonly row: number;
@@ -50,7 +50,7 @@ export function read(query: Query): Shown {
     versus: versus && { site: versus[0], head: versus[1] },
     batch: count(query["batch"]) ?? 0,
     figure: figureOf(FIGURES, query["figure"]).name,
-    order: query["order"] === "worst" ? "worst" : "layers",
+    order: query["order"] === "found" ? "found" : "layers",
     look: query["look"] === "lines" || query["look"] === "image" ? query["look"] : "map",
     pool: query["pool"] === "mean" ? "mean" : "max",
     cell: cell && { row: cell[0], column: cell[1] },

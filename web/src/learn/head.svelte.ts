@@ -37,8 +37,12 @@ class Head {
     if (!site) throw new Error(`The capture has no layer ${LAYER}.`);
     const rows = await getHeadRows(CAPTURE, site.index, HEAD);
     const { query, key, value, scale, softcap, sink, mask } = rows;
-    this.real = { rows, trace: trace(query, key, value, { scale, softcap, sink, mask }), model: capture.model, site: site.index };
+    const how = { scale: scale ?? NaN, softcap, sink, mask };
+    this.real = { rows, trace: trace(finite(query), finite(key), value && finite(value), how), model: capture.model, site: site.index };
   }
 }
 
 export const head = new Head();
+
+/** What travels as null is not a number. */
+const finite = (rows: HeadRows["query"]): number[][] => rows.map((row) => row.map((x) => x ?? NaN));

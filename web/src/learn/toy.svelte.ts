@@ -2,33 +2,25 @@
  * The toy of the lessons: a few words with four features each, and three small matrices set by hand
  * so that things look for traits and deeds look for things. Shared by the parts that use it.
  */
-import { causal, multiply, trace, type Matrix, type Trace, type Vector } from "$lib/attention";
+import { causal, multiply, trace, type Matrix, type Trace } from "$lib/attention";
 import { hash, normals } from "$lib/random";
+import { FEATURES, plainly, read } from "./lexicon";
 
-export const FEATURES = ["trait", "thing", "deed", "glue"] as const;
+export { FEATURES };
 export const ROLES = ["trait", "thing", "deed"] as const;
 export const SENTENCE = "The curious cat watched";
 export const LONGER = "The curious cat watched the bird";
 export const MOST_WORDS = 6;
 
-const LEXICON: Readonly<Record<string, Vector>> = {
-  the: [0, 0.1, 0, 1],
-  curious: [1, 0, 0.1, 0],
-  cat: [0.1, 1, 0, 0],
-  watched: [0, 0.1, 1, 0],
-  bird: [0.2, 0.9, 0.1, 0],
-};
-
 export const W_QUERY: Matrix = [[0, 2, 0], [3, 0, 0.5], [0, 3, 0], [0, 2, 0]];
 export const W_KEY: Matrix = [[2, 0, 0], [0, 2, 0], [0, 0, 1.5], [-1, -1, 0]];
 export const W_VALUE: Matrix = [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0.5]];
 
-/** A word's features: known ones by hand, others drawn once for the word and kept to one digit. */
-export function embed(word: string): number[] {
-  const plain = word.toLowerCase().replace(/[^\p{L}\p{N}]/gu, "");
-  const known = LEXICON[plain];
-  if (known) return [...known];
-  const next = normals(hash(plain));
+/** A word's features: known ones by reading, others drawn once for the word and kept to one digit. */
+export const embed = (word: string): number[] => read(word) ?? drawn(word);
+
+function drawn(word: string): number[] {
+  const next = normals(hash(plainly(word)));
   return FEATURES.map(() => Math.round(Math.max(-1, Math.min(1, next() * 0.6)) * 10) / 10);
 }
 
@@ -58,6 +50,11 @@ class Toy {
   value = $derived(multiply(this.x, this.w.value));
   mask = $derived(this.causal ? causal(this.words.length, this.words.length) : null);
   trace = $derived(trace(this.query, this.key, this.value, { mask: this.mask }));
+
+  /** For each word whether numbers of it were drawn, and not yet replaced by the reader. */
+  drawn = $derived(
+    this.words.map((word, i) => read(word) === null && drawn(word).some((x, j) => x === this.x[i]?.[j])),
+  );
 
   /** What is wrong with the sentence as typed, or null. */
   trouble = $derived.by(() => {

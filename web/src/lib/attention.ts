@@ -125,12 +125,19 @@ export function softmax(
   // Σ p·(s − max): never Σ p·s, which cancels at large logits.
   const mean = powers.reduce((total, p, j) => total + times(p, shifted[j]!), 0);
   const entropy = sum === 0 ? 0 : Math.log(sum) - (mean + times(sinkPower, sinkShift)) / sum;
-  const health = judge(max, top + Math.log(sum), atLeastZero(entropy), keys);
+  const outcomes = keys + (sinkLogit === -Infinity ? 0 : 1);
+  const health = judge(max, top + Math.log(sum), atLeastZero(entropy), keys, outcomes);
   return { logits, max, top, powers, sum, weights, sink: sinkPower / whole, health };
 }
 
-/** What follows from a row's largest logit, its logsumexp, its entropy and its number of keys. */
-export function judge(maxLogit: number, logsumexp: number, entropy: number, keys: number): Health {
+/** What follows from a row's largest logit, logsumexp, entropy, keys and outcomes: a sink is one more. */
+export function judge(
+  maxLogit: number,
+  logsumexp: number,
+  entropy: number,
+  keys: number,
+  outcomes = keys,
+): Health {
   const maxProb = keys > 0 ? Math.exp(maxLogit - logsumexp) : 0;
   return {
     maxLogit,
@@ -139,7 +146,7 @@ export function judge(maxLogit: number, logsumexp: number, entropy: number, keys
     keys,
     maxProb,
     gradient: maxProb * (1 - maxProb),
-    spread: keys > 1 ? entropy / Math.log(keys) : keys,
+    spread: outcomes > 1 ? Math.min(1, entropy / Math.log(outcomes)) : Number(keys === 1),
     effectiveKeys: Math.exp(entropy),
     verdict:
       keys < 2 || Number.isNaN(maxProb)
@@ -179,7 +186,7 @@ export function trace(query: Matrix, key: Matrix, value: Matrix | null, options:
   return { query, key, value, scale, softcap, bias, raw, scaled, capped, biased, allowed, rows, weights, output };
 }
 
-/** One weight with all that goes into it: limelight.trace.Trace.cell. */
+/** One weight with all that goes into it: limelight.worked.trace.Trace.cell. */
 export function cell(
   done: Trace,
   row: number,

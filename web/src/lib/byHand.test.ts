@@ -2,7 +2,7 @@ import { expect, it } from "vitest";
 import { trace } from "./attention";
 import { byHand, rounded } from "./byHand";
 
-it("rounds halves away from zero, as limelight.by_hand.rounded does", () => {
+it("rounds halves away from zero, as limelight.worked.by_hand.rounded does", () => {
   expect([0.125, -0.125, 1.005].map((x) => rounded(x))).toEqual([0.13, -0.13, 1.01]);
 });
 

@@ -1,4 +1,4 @@
-/** The calculation as it stands on paper: limelight.by_hand with its default of carrying rounded weights. */
+/** The calculation as it stands on paper: limelight.worked.by_hand with its default of carrying rounded weights. */
 import { mix, type Trace, type Vector } from "./attention";
 
 export interface ByHand {

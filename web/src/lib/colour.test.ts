@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { colour, ink, paint, type Rgb } from "./colour";
+import { HIDDEN } from "./schema";
 
 const channel = (c: number): number => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
 const luminance = ([r, g, b]: Rgb): number => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
@@ -20,10 +21,11 @@ describe.each(["light", "dark"] as const)("in the %s theme", (theme) => {
     }
   });
 
-  it("a tile is painted as its numbers are coloured", () => {
-    const values = [0, 0.3, 1, -0.5, NaN, 7];
-    const pixels = new Uint8ClampedArray(values.length * 4);
-    paint(values, pixels, theme);
-    values.forEach((value, n) => expect([...pixels.slice(4 * n, 4 * n + 4)]).toEqual([...colour(value, theme), 255]));
+  it("a tile is painted as its numbers are coloured, and what has no number apart", () => {
+    const values = [0, 0.3, 1, 7];
+    const pixels = new Uint8ClampedArray((values.length + 2) * 4);
+    paint([...values, HIDDEN, NaN], pixels, theme);
+    [...values, null, NaN].forEach((value, n) => expect([...pixels.slice(4 * n, 4 * n + 4)]).toEqual([...colour(value, theme), 255]));
+    expect(colour(null, theme)).not.toEqual(colour(NaN, theme));
   });
 });

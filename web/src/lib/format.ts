@@ -1,4 +1,4 @@
-/** How numbers are written for people, as limelight.numbers does: a real minus sign, even columns. */
+/** How numbers are written for people, as limelight.writing.numbers does: a real minus sign, even columns. */
 
 const minus = (text: string): string => text.replace("-", "−");
 

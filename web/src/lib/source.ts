@@ -4,6 +4,7 @@
  */
 import { getFloats, headPath } from "./api";
 import type { Matrix } from "./attention";
+import { HIDDEN, type Pool } from "./schema";
 
 export type Range = readonly [from: number, to: number];
 
@@ -13,7 +14,7 @@ export interface Tile {
   /** Bins down and across. */
   readonly height: number;
   readonly width: number;
-  /** height × width, row by row; NaN where no cell is allowed. */
+  /** height × width, row by row; HIDDEN where no cell is allowed, NaN where a weight is not a number. */
   readonly values: ArrayLike<number>;
 }
 
@@ -34,13 +35,13 @@ export function matrixSource(matrix: Matrix, allowed?: readonly (readonly boolea
     ...size,
     id: `matrix ${++made}`,
     tile(rows, columns, height, width) {
-      const values = new Float64Array(height * width).fill(NaN);
+      const values = new Float64Array(height * width).fill(HIDDEN);
       for (let i = rows[0]; i < rows[1]; i++) {
         for (let j = columns[0]; j < columns[1]; j++) {
           if (allowed && !allowed[i]![j]) continue;
           const at = bin(i, rows, height) * width + bin(j, columns, width);
           const value = matrix[i]![j]!;
-          if (!(values[at]! >= value)) values[at] = value;
+          values[at] = Math.max(values[at]!, value);
         }
       }
       return { rows, columns, height, width, values };
@@ -55,7 +56,7 @@ export interface ServerMap {
   readonly batch?: number;
   readonly rows: number;
   readonly columns: number;
-  readonly pool?: "max" | "mean";
+  readonly pool?: Pool;
 }
 
 /** Tiles of one head of a capture. */
@@ -74,8 +75,10 @@ export function serverSource(map: ServerMap): Source {
         pool,
         batch: String(batch),
       });
-      const values = await getFloats(`${headPath(capture, site, head)}/tile?${query}`, signal);
-      return { rows, columns, height, width, values };
+      const { values, cells } = await getFloats(`${headPath(capture, site, head)}/tile?${query}`, signal);
+      // The bins are the server's: the last ones of a tile may reach past the edge.
+      const [down, across] = cells.split(",").map((part) => part.split(":").map(Number) as unknown as Range);
+      return { rows: down ?? rows, columns: across ?? columns, height, width, values };
     },
   };
 }

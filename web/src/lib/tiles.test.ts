@@ -1,4 +1,5 @@
 import { describe, expect, it, vi } from "vitest";
+import { HIDDEN } from "./schema";
 import { matrixSource, type Range, type Source, type Tile } from "./source";
 import { levelFor, Tiles, topLevel } from "./tiles";
 
@@ -96,7 +97,7 @@ describe("tiles of a matrix at hand", () => {
     const [tile] = tiles.visible([0, 3], [0, 2], 40);
     expect(tile).toMatchObject({ height: 3, width: 2, level: 0 });
     expect(tiles.at(2, 0)).toBe(1);
-    expect(tiles.at(0, 1)).toBeNaN();
+    expect(tiles.at(0, 1)).toBe(HIDDEN);
   });
 
   it("pools by maximum where bins are larger than cells", () => {

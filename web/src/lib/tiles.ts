@@ -1,11 +1,11 @@
 /**
  * The part of a matrix that is on screen, as tiles of pooled bins. Level z has bins of 2^z × 2^z
- * cells; a tile is 256 bins a side. Coarse tiles stand in until fine ones arrive; requests for what
+ * cells; a tile is 256 bins a side, as in limelight/looking/pyramid.py. Coarse tiles stand in until fine ones arrive; requests for what
  * is no longer on screen are cancelled.
  */
+import { TILE_SIDE as SIDE } from "./schema";
 import type { Range, Source, Tile } from "./source";
 
-const SIDE = 256;
 const MOST = 128; // tiles kept; one is up to half a MiB with its image
 
 export interface Placed extends Tile {

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { half, unpack } from "./bundle";
+import { HIDDEN, HIDDEN_16, LIT_16, NAN_16 } from "$lib/schema";
+import { decoded, half, unpack } from "./bundle";
 
 describe("packed numbers", () => {
   it("reads float16 by its bits", () => {
@@ -11,8 +12,13 @@ describe("packed numbers", () => {
     expect(half(0x7e00)).toBeNaN();
   });
 
+  it("tells what is hidden from what is not a number", () => {
+    expect([0, LIT_16, HIDDEN_16].map(decoded)).toEqual([0, 1, HIDDEN]);
+    expect(decoded(NAN_16)).toBeNaN();
+  });
+
   it("unpacks what Python packed", async () => {
-    // limelight.report.bundle.pack(numpy.array([[0, 1, 65535]], "<u2"))
+    // limelight.views.bundle.pack(numpy.array([[0, 1, 65535]], "<u2"))
     const packed = { dtype: "u2", shape: [1, 3], data: "eJxjYGBk+P8fAAMHAgA=" } as const;
     expect([...Array.from(await unpack(packed))]).toEqual([0, 1, 65535]);
   });

@@ -1,53 +1,15 @@
 /**
- * A capture as data in the page (limelight/report/bundle.py): pooled maps of every head, vectors of
+ * A capture as data in the page (limelight/views/bundle.py): pooled maps of every head, vectors of
  * those that found room. Arrays are base64 of zlib of little-endian numbers.
  */
-import type { CaptureInfo, CellData, HealthTable, Real } from "$lib/api";
 import { cell as cellOf, trace, type Trace } from "$lib/attention";
+import {
+  HIDDEN, HIDDEN_16, LEAST, LIT_16, NAN_16,
+  type BundleData, type CellData, type LinesData, type Packed, type Real, type Side, type StripData,
+} from "$lib/schema";
 import type { Source } from "$lib/source";
-import type { Kinds, LinesData, StripData } from "../explore/api";
-import { once, rowsOf, siteOf, tokensOf, type HeadAt, type Provider } from "../explore/provider";
+import { keyOf, once, rowsOf, siteOf, tokensOf, type HeadAt, type Provider } from "../explore/provider";
 
-export interface Packed {
-  readonly dtype: "u1" | "u2" | "f2" | "f4";
-  readonly shape: readonly number[];
-  readonly data: string;
-}
-
-export interface Finding extends HeadAt {
-  readonly concern: number;
-  readonly verdict: string;
-  readonly why: string;
-}
-
-export interface Bundle {
-  readonly format: "limelight.bundle";
-  readonly version: number;
-  readonly title: string;
-  readonly precision: "float16" | "float32";
-  readonly batch: number;
-  readonly capture: Omit<CaptureInfo, "id" | "origin"> & { readonly picture: string | null };
-  readonly health: HealthTable;
-  readonly findings: readonly Finding[];
-  readonly kinds: Kinds;
-  /** One for each site: [heads, rows, columns]. */
-  readonly maps: readonly Packed[];
-  readonly vectors: {
-    readonly arrays: Readonly<Record<string, Packed>>;
-    readonly heads: Readonly<Record<string, Vectors>>;
-  };
-}
-
-interface Vectors {
-  readonly query: string;
-  readonly key: string;
-  readonly value?: string;
-  readonly mask?: string;
-  readonly bias?: string;
-  readonly sink: Real;
-}
-
-const HIDDEN = 65_535;
 /** Cells up to which a head's map is worked out from its vectors, once and whole. */
 const WHOLE = 256 * 256;
 
@@ -64,6 +26,15 @@ export async function unpack({ dtype, data }: Packed): Promise<ArrayLike<number>
     case "f2": return Float64Array.from({ length: plain.byteLength / 2 }, (_, n) => half(view.getUint16(2 * n, true)));
   }
 }
+
+/** A weight of a map by its 16 bits. */
+export function decoded(code: number): number {
+  if (code === HIDDEN_16) return HIDDEN;
+  return code === NAN_16 ? NaN : (code / LIT_16) ** 2;
+}
+
+/** A number as it travels. */
+const real = (value: number): Real => (Number.isFinite(value) ? value : null);
 
 /** A float16 by its bits. */
 export function half(bits: number): number {
@@ -85,8 +56,8 @@ interface Head {
   allowed(row: number, column: number): boolean;
 }
 
-export function bundleProvider(bundle: Bundle): Provider {
-  const info: CaptureInfo = { ...bundle.capture, id: bundle.title, origin: "made" };
+export function bundleProvider(bundle: BundleData): Provider {
+  const info = bundle.capture;
   const arrays = new Map<string, Promise<ArrayLike<number>>>();
   const heads = new Map<string, Promise<Head | null>>();
   const maps = new Map<number, Promise<ArrayLike<number>>>();
@@ -96,8 +67,8 @@ export function bundleProvider(bundle: Bundle): Provider {
   const map = (site: number): Promise<ArrayLike<number>> => keep(maps, site, () => unpack(bundle.maps[site]!));
 
   const head = (at: HeadAt): Promise<Head | null> =>
-    keep(heads, `${at.site}.${at.head}`, async () => {
-      const parts = bundle.vectors.heads[`${at.site}.${at.head}`];
+    keep(heads, keyOf(at), async () => {
+      const parts = bundle.vectors.heads[keyOf(at)];
       if (!parts) return null;
       const site = siteOf(info, at.site);
       const matrix = async (name: string, size: number): Promise<number[][]> => {
@@ -123,7 +94,7 @@ export function bundleProvider(bundle: Bundle): Provider {
 
   /** One row of a head, every step of it. */
   const rowOf = (at: HeadAt, found: Head, row: number): Promise<Trace> =>
-    keep(rows, `${at.site}.${at.head}.${row}`, async () => {
+    keep(rows, `${keyOf(at)}.${row}`, async () => {
       if (rows.size > 512) rows.clear();
       return trace([found.query[row]!], found.key, found.value, options(at, found, [row]));
     });
@@ -131,7 +102,7 @@ export function bundleProvider(bundle: Bundle): Provider {
   function options(at: HeadAt, found: Head, which: readonly number[]): Parameters<typeof trace>[3] {
     const { scale, softcap, keys } = siteOf(info, at.site);
     return {
-      scale,
+      scale: scale ?? NaN,
       softcap,
       sink: found.sink,
       bias: found.bias && which.map((row) => found.bias![row]!),
@@ -146,7 +117,7 @@ export function bundleProvider(bundle: Bundle): Provider {
     return {
       rows: queries,
       columns: keys,
-      id: `pooled ${at.site}.${at.head}`,
+      id: `pooled ${keyOf(at)}`,
       async tile(down, across, tall, wide) {
         const flat = await map(at.site);
         const begin = at.head * height * width;
@@ -156,7 +127,7 @@ export function bundleProvider(bundle: Bundle): Provider {
           for (let j = 0; j < wide; j++) {
             const column = Math.min(width - 1, Math.floor(((across[0] + ((j + 0.5) * (across[1] - across[0])) / wide) / keys) * width));
             const code = flat[begin + row * width + column]!;
-            values[i * wide + j] = code === HIDDEN ? NaN : (code / (HIDDEN - 1)) ** 2;
+            values[i * wide + j] = decoded(code);
           }
         }
         return { rows: down, columns: across, height: tall, width: wide, values };
@@ -171,7 +142,7 @@ export function bundleProvider(bundle: Bundle): Provider {
     let weights: Promise<Float32Array> | null = null;
     const whole = async (): Promise<Float32Array> => {
       const found = (await head(at))!;
-      const table = new Float32Array(queries * keys).fill(NaN);
+      const table = new Float32Array(queries * keys).fill(HIDDEN);
       for (let row = 0; row < queries; row++) {
         const done = trace([found.query[row]!], found.key, null, options(at, found, [row]));
         done.weights[0]!.forEach((weight, column) => {
@@ -183,7 +154,7 @@ export function bundleProvider(bundle: Bundle): Provider {
     return {
       rows: queries,
       columns: keys,
-      id: `exact ${at.site}.${at.head}`,
+      id: `exact ${keyOf(at)}`,
       async tile(down, across, tall, wide, signal) {
         if (tall < down[1] - down[0] || wide < across[1] - across[0]) return fallback.tile(down, across, tall, wide, signal);
         const table = await (weights ??= whole());
@@ -199,30 +170,31 @@ export function bundleProvider(bundle: Bundle): Provider {
     };
   }
 
-  async function strip(at: HeadAt, side: "row" | "column", index: number): Promise<StripData | null> {
+  async function strip(at: HeadAt, side: Side, index: number): Promise<StripData | null> {
     const found = await head(at);
     if (!found) return null;
     const site = siteOf(info, at.site);
     const texts = tokensOf(info, site, 0);
-    let weights: readonly Real[];
+    let values: readonly number[];
     if (side === "row") {
       const done = await rowOf(at, found, index);
-      weights = done.weights[0]!.map((weight, column) => (done.allowed[0]![column] ? weight : null));
+      values = done.weights[0]!.map((weight, column) => (done.allowed[0]![column] ? weight : HIDDEN));
     } else {
       if (site.queries * site.keys > WHOLE) return null;
       const table = await Promise.all(Array.from({ length: site.queries }, (_, row) => rowOf(at, found, row)));
-      weights = table.map((done) => (done.allowed[0]![index] ? done.weights[0]![index]! : null));
+      values = table.map((done) => (done.allowed[0]![index] ? done.weights[0]![index]! : HIDDEN));
     }
     const [mine, theirs] = side === "row" ? [texts.queries, texts.keys] : [texts.keys, texts.queries];
-    const order = weights.map((_, n) => n).sort((a, b) => (weights[b] ?? -1) - (weights[a] ?? -1));
+    const known = (n: number): number => (values[n]! > 0 ? values[n]! : 0);
+    const order = values.map((_, n) => n).sort((a, b) => known(b) - known(a));
     return {
       side,
       index,
       token: mine[index] ?? String(index),
-      length: weights.length,
-      values: weights,
-      top: order.slice(0, 8).flatMap((n) => ((weights[n] ?? 0) > 0 ? [{ index: n, token: theirs[n] ?? String(n), weight: weights[n]! }] : [])),
-      total: weights.reduce<number>((sum, weight) => sum + (weight ?? 0), 0),
+      length: values.length,
+      values: values.map(real),
+      top: order.slice(0, 8).flatMap((n) => (known(n) ? [{ index: n, token: theirs[n] ?? String(n), weight: known(n) }] : [])),
+      total: real(values.reduce((sum, value) => (value === HIDDEN ? sum : sum + value), 0)),
     };
   }
 
@@ -234,11 +206,10 @@ export function bundleProvider(bundle: Bundle): Provider {
     async health(arrived) {
       for (const row of rowsOf(bundle.health)) arrived(row);
     },
-    kinds: async () => bundle.kinds,
+    findings: async () => bundle.findings,
     source: once((at) => {
       const { queries, keys } = siteOf(info, at.site);
-      const known = `${at.site}.${at.head}` in bundle.vectors.heads;
-      return known && queries * keys <= WHOLE ? exact(at) : pooled(at);
+      return isComplete(bundle, at) && queries * keys <= WHOLE ? exact(at) : pooled(at);
     }),
     async cell(at, row, column): Promise<CellData | null> {
       const found = await head(at);
@@ -260,7 +231,7 @@ export function bundleProvider(bundle: Bundle): Provider {
       for (let row = from; row < to; row++) {
         const weights = (await rowOf(at, found, row)).weights[0]!;
         const order = weights.map((_, n) => n).sort((a, b) => weights[b]! - weights[a]!).slice(0, k);
-        for (const column of order.filter((n) => weights[n]! >= 0.02)) {
+        for (const column of order.filter((n) => weights[n]! >= LEAST)) {
           lines.rows.push(row);
           lines.columns.push(column);
           lines.weights.push(weights[column]!);
@@ -272,7 +243,7 @@ export function bundleProvider(bundle: Bundle): Provider {
 }
 
 /** Whether the vectors of a head are in the bundle. */
-export const isComplete = (bundle: Bundle, at: HeadAt): boolean => `${at.site}.${at.head}` in bundle.vectors.heads;
+export const isComplete = (bundle: BundleData, at: HeadAt): boolean => keyOf(at) in bundle.vectors.heads;
 
 function keep<K, V>(kept: Map<K, V>, key: K, make: () => V): V {
   const known = kept.get(key);

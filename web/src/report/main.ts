@@ -2,10 +2,10 @@
 import { mount } from "svelte";
 import "../tokens.css";
 import "../base.css";
-import type { Bundle } from "./bundle";
+import type { BundleData } from "$lib/schema";
 import Report from "./Report.svelte";
 
 const target = document.getElementById("app");
 const data = document.getElementById("limelight-data")?.textContent;
 if (!target || !data) throw new Error("The report has lost its data.");
-mount(Report, { target, props: { bundle: JSON.parse(data) as Bundle } });
+mount(Report, { target, props: { bundle: JSON.parse(data) as BundleData } });

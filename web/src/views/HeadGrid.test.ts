@@ -47,15 +47,15 @@ describe("the grid of heads", () => {
   });
 
   it("colours from the dark end to the lit one, held within them; without a figure as nothing", () => {
-    const shade = (x: number): string => css(colour(x, theme.now));
+    const shade = (x: number | null): string => css(colour(x, theme.now));
     const seen = draw().map((button) => button.style.backgroundColor);
-    expect(seen).toEqual([0, 0.5, 1, 0.25, NaN, 1].map(shade));
+    expect(seen).toEqual([0, 0.5, 1, 0.25, null, 1].map(shade));
   });
 
   it("colours the other way round where little is of concern", () => {
-    const shade = (x: number): string => css(colour(x, theme.now));
+    const shade = (x: number | null): string => css(colour(x, theme.now));
     const seen = draw({ from: 1, to: 0 }).map((button) => button.style.backgroundColor);
-    expect(seen).toEqual([1, 0.5, 0, 0.75, NaN, 0].map(shade));
+    expect(seen).toEqual([1, 0.5, 0, 0.75, null, 0].map(shade));
   });
 
   it("is one stop of the tab key; arrows walk it and end at its edges", () => {

@@ -1,66 +1,6 @@
-/** What Watch asks of the server; shapes as in limelight/studio/api/runs.py. */
-import { get, type Real } from "$lib/api";
-
-export interface RunSummary {
-  readonly id: string;
-  readonly bytes: number;
-  /** Seconds since 1970. */
-  readonly changed: number;
-}
-
-export interface SiteOfRun {
-  readonly name: string;
-  readonly layer: number;
-  readonly heads: number;
-  /** Where its heads begin among all heads of the run. */
-  readonly first: number;
-}
-
-export interface Bound {
-  readonly name?: string;
-  readonly figure?: string;
-  readonly above?: boolean;
-  readonly raise_at?: number;
-  readonly clear_at?: number;
-}
-
-export interface Event {
-  readonly event: "raised" | "cleared";
-  readonly step: number;
-  readonly alarm: string;
-  readonly site: string;
-  readonly head: number;
-  readonly figure: string;
-  readonly value: Real;
-  readonly bound: Real;
-}
-
-export interface RunInfo {
-  readonly id: string;
-  readonly model: string;
-  readonly started: Real;
-  readonly every: number | null;
-  readonly records: number;
-  readonly first_step: number | null;
-  readonly last_step: number | null;
-  readonly ended: string | null;
-  readonly restarts: readonly number[];
-  readonly heads: number;
-  readonly sites: readonly SiteOfRun[];
-  readonly bounds: readonly Bound[];
-  readonly events: readonly Event[];
-}
-
-/** values[head][column]; column c covers the records from steps[c] to last_steps[c]. */
-export interface RunView {
-  readonly figure: string;
-  readonly records: number;
-  readonly steps: readonly number[];
-  readonly last_steps: readonly number[];
-  readonly values: readonly (readonly Real[])[];
-  readonly loss: readonly Real[];
-  readonly lr: readonly Real[];
-}
+/** What Watch asks of the server. */
+import { get, type RunInfo, type RunSummary, type RunView } from "$lib/api";
+import { PROTOCOL, secret } from "$lib/tab";
 
 export const getRuns = (signal?: AbortSignal): Promise<RunSummary[]> => get("/api/runs", signal);
 
@@ -75,17 +15,19 @@ export function follow(id: string, grown: () => void, live: (on: boolean) => voi
   let socket: WebSocket | null = null;
   let timer: ReturnType<typeof setTimeout> | undefined;
   let stopped = false;
-  const connect = (): void => {
+  const connect = async (): Promise<void> => {
+    const own = await secret();
+    if (stopped) return;
     const scheme = location.protocol === "https:" ? "wss" : "ws";
-    socket = new WebSocket(`${scheme}://${location.host}/api/runs/${encodeURIComponent(id)}/live`);
+    socket = new WebSocket(`${scheme}://${location.host}/api/runs/${encodeURIComponent(id)}/live`, [PROTOCOL, own]);
     socket.onopen = () => live(true);
     socket.onmessage = () => grown();
     socket.onclose = () => {
       live(false);
-      if (!stopped) timer = setTimeout(connect, 3000);
+      if (!stopped) timer = setTimeout(() => void connect(), 3000);
     };
   };
-  connect();
+  void connect();
   return () => {
     stopped = true;
     clearTimeout(timer);

@@ -1,16 +1,21 @@
 import { describe, expect, it } from "vitest";
-import type { RunInfo, RunView } from "./api";
+import type { RunInfo, RunView } from "$lib/api";
 import { age, headsOf, spaced, stretches } from "./heads";
 
-const event = (kind: "raised" | "cleared", step: number, head: number): RunInfo["events"][number] => ({
-  event: kind, step, alarm: "one_hot", site: "b", head, figure: "saturated", value: 1, bound: 0.9,
+const alarm = (step: number, index: number | null, cleared: number | null): RunInfo["alarms"][number] => ({
+  raised: {
+    kind: "alarm", event: "raised", step, alarm: "one_hot", site: "b", layer: 1, head: 0, figure: "saturated", value: 1, bound: 0.9,
+  },
+  index,
+  cleared,
 });
 
 const run: RunInfo = {
   id: "r", model: "GPT", started: null, every: 10, records: 5, first_step: 0, last_step: 40, ended: null,
   restarts: [], heads: 5, bounds: [],
   sites: [{ name: "a", layer: 0, heads: 2, first: 0 }, { name: "b", layer: 1, heads: 3, first: 2 }],
-  events: [event("raised", 10, 1), event("cleared", 20, 1), event("raised", 30, 2)],
+  events: [],
+  alarms: [alarm(10, 3, 20), alarm(12, null, null), alarm(30, 4, null)],
 };
 const view: RunView = {
   figure: "saturated", records: 5, steps: [0, 10, 20, 30, 40], last_steps: [9, 19, 29, 39, 49],
@@ -27,11 +32,6 @@ describe("a run", () => {
       { index: 3, alarm: "one_hot", from: 1, to: 3, on: false },
       { index: 4, alarm: "one_hot", from: 3, to: 5, on: true },
     ]);
-  });
-
-  it("ends alarms where training began anew", () => {
-    const again = { ...run, restarts: [20], events: [event("raised", 10, 1), event("raised", 30, 2)] };
-    expect(stretches(again, view)[0]).toEqual({ index: 3, alarm: "one_hot", from: 1, to: 3, on: false });
   });
 
   it("marks no step twice", () => {

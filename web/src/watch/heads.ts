@@ -1,6 +1,6 @@
 /** The heads of a run, and when their alarms were on. */
 import { count } from "$lib/format";
-import type { RunInfo, RunView, SiteOfRun } from "./api";
+import type { RunInfo, RunView, SiteOfRun } from "$lib/api";
 
 export interface HeadOfRun {
   readonly index: number;
@@ -40,36 +40,12 @@ export interface Stretch {
   readonly on: boolean;
 }
 
-/** From each `raised` to its `cleared`, as columns of the view. A new run ends all that are on. */
+/** The alarms of a run as columns of the view. */
 export function stretches(run: RunInfo, view: RunView): Stretch[] {
-  const first = new Map(run.sites.map((site) => [site.name, site.first]));
-  const column = (step: number): number => {
-    let at = 0;
-    for (let n = 0; n < view.steps.length; n++) if (view.steps[n]! <= step) at = n;
-    return at;
-  };
-  const on = new Map<string, { index: number; alarm: string; step: number }>();
-  const found: Stretch[] = [];
-  const end = (key: string, step: number): void => {
-    const open = on.get(key);
-    if (!open) return;
-    on.delete(key);
-    found.push({ index: open.index, alarm: open.alarm, from: column(open.step), to: column(step) + 1, on: false });
-  };
-  const restarts = [...run.restarts];
-  for (const event of run.events) {
-    while (restarts.length && event.step > restarts[0]!) {
-      const step = restarts.shift()!;
-      for (const key of [...on.keys()]) end(key, step);
-    }
-    const begin = first.get(event.site);
-    if (begin === undefined) continue;
-    const key = `${event.alarm} ${begin + event.head}`;
-    if (event.event === "raised") on.set(key, { index: begin + event.head, alarm: event.alarm, step: event.step });
-    else end(key, event.step);
-  }
-  for (const { index, alarm, step } of on.values()) {
-    found.push({ index, alarm, from: column(step), to: view.steps.length, on: true });
-  }
-  return found;
+  const column = (step: number): number => Math.max(0, view.steps.findLastIndex((first) => first <= step));
+  return run.alarms.flatMap(({ raised, index, cleared }) => {
+    if (index === null) return [];
+    const to = cleared === null ? view.steps.length : column(cleared) + 1;
+    return [{ index, alarm: raised.alarm, from: column(raised.step), to, on: cleared === null }];
+  });
 }

@@ -2,11 +2,10 @@
  * A notebook's kernel as a provider: maps of any length and every cell come from it. Where it does
  * not answer (a notebook that is only read), what the widget holds is drawn.
  */
-import type { CellData } from "$lib/api";
+import type { BundleData, CellData, LinesData, StripData } from "$lib/schema";
 import type { Source } from "$lib/source";
-import type { LinesData, StripData } from "../explore/api";
 import { once, siteOf, type HeadAt, type Provider } from "../explore/provider";
-import { bundleProvider, isComplete, type Bundle } from "../report/bundle";
+import { bundleProvider, isComplete } from "../report/bundle";
 
 /** What anywidget gives a view. */
 export interface Model {
@@ -71,7 +70,7 @@ export class Kernel {
   };
 }
 
-export function kernelProvider(bundle: Bundle, kernel: Kernel): Provider {
+export function kernelProvider(bundle: BundleData, kernel: Kernel): Provider {
   const own = bundleProvider(bundle);
   /** The kernel's answer, or the widget's own where there is none. */
   async function first<T>(question: object, signal: AbortSignal, mine: () => Promise<T | null>): Promise<T | null> {

@@ -3,10 +3,10 @@
  * notebook's styles reach in nor its own out.
  */
 import { mount, unmount } from "svelte";
+import type { BundleData } from "$lib/schema";
 import { theme } from "$lib/theme.svelte";
 import "../tokens.css";
 import "../base.css";
-import type { Bundle } from "../report/bundle";
 import Report from "../report/Report.svelte";
 import { Kernel, kernelProvider, type Model } from "./kernel";
 import { scoped } from "./scoped";
@@ -47,7 +47,7 @@ function render({ model, el }: Given): () => void {
   const watcher = new MutationObserver(follow);
   watcher.observe(document.body, { attributes: true, attributeFilter: ["class", "data-jp-theme-light"] });
 
-  const bundle = JSON.parse(String(model.get("data"))) as Bundle;
+  const bundle = JSON.parse(String(model.get("data"))) as BundleData;
   const kernel = new Kernel(model);
   const view = mount(Report, { target, props: { bundle, provider: kernelProvider(bundle, kernel), inside: true } });
   return () => {

@@ -3,7 +3,7 @@
 With the weights p = e^(s - logsumexp) recomputed tile by tile and delta = Σ grad_output·output of
 each row:
 
-    ds = p · (grad_output·Vᵀ - delta)        by the logits
+    ds = p · (grad_output·Vᵀ - delta)        by the logits; - h·p·ln p for an entropy's gradient h
     grad_value = pᵀ·grad_output
     grad_query = scale · (ds·slope)·K        slope is that of the softcap
     grad_key   = scale · (ds·slope)ᵀ·Q
@@ -12,10 +12,13 @@ each row:
 
 # mypy: ignore-errors
 # ruff: noqa: RUF059 (kernel code: results are unpacked whole)
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
 
 from limelight.engines.gpu.cells import (
+    LN2,
     LOG2E,
     NOTHING,
     allowed,
@@ -33,48 +36,73 @@ from limelight.engines.gpu.cells import (
 )
 
 
-@triton.jit
-def rows_kernel(output, grad, lse, of_rows, sizes, BM: tl.constexpr, DV: tl.constexpr):
-    """What the gradients need of each row, of_rows [2, B, Hq, Nq]. Programs: heads × tiles.
+class Numbers(NamedTuple):
+    """What the gradients need of each row: logsumexp [B, Hq, Nq], and delta.
 
-    First the logsumexp as `weightless` gives it, second delta = Σ grad_output·output.
+    delta stands in an array from its number `first` on, by the stride of a head.
+
+    delta = Σ grad_output·output - g + h·entropy, g and h the gradients of the row's logsumexp and
+    entropy; h is None, or [B, Hq, Nq].
     """
-    tile, flat = split(tl.program_id(0), tl.cdiv(sizes.nq, BM))
+
+    lse: Any
+    delta: Any
+    first: Any
+    stride: Any
+    h: Any
+
+
+@triton.jit
+def row_delta(output, grad, lse_grad, entropy, h, sizes, flat, rows, exists, DV: tl.constexpr):
+    """delta of some rows of a head, see Numbers."""
     head, b = split(flat, sizes.heads)
-    rows = tile * BM + tl.arange(0, BM)
-    exists = rows < sizes.nq
     at = tl.cast(flat, tl.int64) * sizes.nq + rows
-    tl.store(of_rows + at, weightless(tl.load(lse + at, mask=exists, other=0.0)), mask=exists)
     o = load_rows(output, b, head, rows, exists, sizes.dv, DV).to(tl.float32)
     g = load_rows(grad, b, head, rows, exists, sizes.dv, DV).to(tl.float32)
-    second = tl.cast(sizes.batch, tl.int64) * sizes.heads * sizes.nq
-    tl.store(of_rows + second + at, tl.sum(o * g, 1), mask=exists)
+    delta = tl.sum(o * g, 1)
+    if lse_grad is not None:
+        delta -= tl.load(lse_grad + at, mask=exists, other=0.0)
+    if h is not None:
+        delta += tl.load(h + at, mask=exists, other=0.0) * tl.load(entropy + at, exists, 0.0)
+    return delta
 
 
 @triton.jit
-def weightless(lse):
-    """logsumexp with +inf for a row without keys: all its weights are then 0."""
-    return tl.where(lse == NOTHING, float("inf"), lse)
+def rows_kernel(
+    output, grad, lse_grad, entropy, h, delta, sizes, BM: tl.constexpr, DV: tl.constexpr
+):
+    """delta [B, Hq, Nq]. Programs: heads × tiles."""
+    tile, flat = split(tl.program_id(0), tl.cdiv(sizes.nq, BM))
+    rows = tile * BM + tl.arange(0, BM)
+    exists = rows < sizes.nq
+    found = row_delta(output, grad, lse_grad, entropy, h, sizes, flat, rows, exists, DV)
+    tl.store(delta + tl.cast(flat, tl.int64) * sizes.nq + rows, found, mask=exists)
 
 
 @triton.jit
-def load_numbers(of_rows, sizes, flat, rows, exists):
-    """logsumexp and delta of some rows of a head."""
-    at = of_rows + tl.cast(flat, tl.int64) * sizes.nq + rows
-    second = tl.cast(sizes.batch, tl.int64) * sizes.heads * sizes.nq
+def load_numbers(numbers, sizes, flat, rows, exists):
+    """logsumexp, delta and h of some rows of a head; +inf where a row has no keys, so that all its
+    weights are 0."""
+    at = tl.cast(flat, tl.int64) * sizes.nq + rows
+    to = numbers.delta + numbers.first + tl.cast(flat, tl.int64) * numbers.stride + rows
+    h = 0.0
     if exists is None:
-        lse = tl.load(at)
-        delta = tl.load(at + second)
+        lse = tl.load(numbers.lse + at)
+        delta = tl.load(to)
+        if numbers.h is not None:
+            h = tl.load(numbers.h + at)
     else:
-        lse = tl.load(at, mask=exists, other=float("inf"))
-        delta = tl.load(at + second, mask=exists, other=0.0)
-    return lse, delta
+        lse = tl.load(numbers.lse + at, mask=exists, other=NOTHING)
+        delta = tl.load(to, mask=exists, other=0.0)
+        if numbers.h is not None:
+            h = tl.load(numbers.h + at, mask=exists, other=0.0)
+    return tl.where(lse == NOTHING, float("inf"), lse), delta, h
 
 
 @triton.jit
 def slopes(
-    form, where, b, head, rows, cols, exists, there, dots, dp, lse, delta,
-    BAND: tl.constexpr, SPANS: tl.constexpr, MASKED: tl.constexpr,
+    form, where, b, head, rows, cols, exists, there, dots, dp, lse, delta, h,
+    BAND: tl.constexpr, SPANS: tl.constexpr, MASKED: tl.constexpr, ENTROPY: tl.constexpr,
 ):  # fmt: skip
     """Of a tile, either way round: the cells seen, the weights, ds, and ds by the scaled products.
 
@@ -87,8 +115,11 @@ def slopes(
         ok = allowed(where, b, head, rows, cols, exists, there, BAND, SPANS)
     s, slope = logits(form, dots, b, head, rows, cols, ok)
     live = s != NOTHING
-    p = tl.exp2((s - lse) * LOG2E)
+    y = (s - lse) * LOG2E
+    p = tl.exp2(y)
     ds = p * (dp - delta)
+    if ENTROPY:
+        ds -= tl.where(p == 0.0, 0.0, h * p * y * LN2)
     dd = ds * slope
     if MASKED:
         p = tl.where(live, p, 0.0)
@@ -99,9 +130,9 @@ def slopes(
 
 @triton.jit
 def from_keys(
-    k, v, where, form, sizes, b, hk, head, rows, exists, queries, grads, lse, delta, start, acc,
+    k, v, where, form, sizes, b, hk, head, rows, exists, queries, grads, lse, delta, h, start, acc,
     BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, BAND: tl.constexpr, SPANS: tl.constexpr,
-    EXACT: tl.constexpr, MASKED: tl.constexpr, CAREFUL: tl.constexpr,
+    EXACT: tl.constexpr, MASKED: tl.constexpr, CAREFUL: tl.constexpr, ENTROPY: tl.constexpr,
 ):  # fmt: skip
     """grad_query of a tile of rows with what a block of keys adds."""
     cols = start + tl.arange(0, BN)
@@ -113,7 +144,7 @@ def from_keys(
     dp = tl.dot(grads, tl.trans(values), input_precision=EXACT)
     live, p, ds, dd = slopes(
         form, where, b, head, rows[:, None], cols[None, :], exists[:, None], there[None, :],
-        dots, dp, lse[:, None], delta[:, None], BAND, SPANS, MASKED,
+        dots, dp, lse[:, None], delta[:, None], h, BAND, SPANS, MASKED, ENTROPY,
     )  # fmt: skip
     if CAREFUL:
         keys = clean(keys)
@@ -121,64 +152,74 @@ def from_keys(
 
 
 @triton.jit
+def query_tile(
+    q, k, v, grad, numbers, where, form, grad_q, sizes, flat, first,
+    BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
+    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, CAREFUL: tl.constexpr,
+):  # fmt: skip
+    """grad_query of BM rows from `first` on."""
+    head, b = split(flat, sizes.heads)
+    hk = head // sizes.group
+    rows = first + tl.arange(0, BM)
+    exists = rows < sizes.nq
+    last = tl.minimum(first + BM, sizes.nq) - 1
+    low, high, whole_low, whole_high = reach(
+        where, b, head, rows, exists, first, last, sizes.nk, BAND, SPANS
+    )
+    queries = load_rows(q, b, head, rows, exists, sizes.d, D)
+    grads = load_rows(grad, b, head, rows, exists, sizes.dv, DV)
+    lse, delta, h = load_numbers(numbers, sizes, flat, rows, exists)
+    ENTROPY: tl.constexpr = numbers.h is not None
+    if ENTROPY:
+        h = h[:, None]
+    acc = tl.zeros([BM, D], tl.float32)
+    CELLS: tl.constexpr = where.dense is not None or form.bias is not None
+    PLAIN: tl.constexpr = not (CELLS or CAREFUL or EXACT == "ieee")
+    begin, full, partial, end = whole(low, high, whole_low, whole_high, BN, PLAIN)
+    if PLAIN:
+        for start in range(full, partial, BN):
+            acc = from_keys(
+                k, v, where, form, sizes, b, hk, head, rows, exists, queries, grads, lse, delta,
+                h, start, acc, BN, D, DV, BAND, SPANS, EXACT, False, False, ENTROPY,
+            )  # fmt: skip
+    before = (full - begin) // BN
+    for i in range(before + (end - partial) // BN):
+        start = tl.where(i < before, begin + i * BN, partial + (i - before) * BN)
+        acc = from_keys(
+            k, v, where, form, sizes, b, hk, head, rows, exists, queries, grads, lse, delta, h,
+            start, acc, BN, D, DV, BAND, SPANS, EXACT, True, CAREFUL, ENTROPY,
+        )  # fmt: skip
+    store_rows(grad_q, b, head, rows, exists, sizes.d, acc * form.scale, D)
+
+
+@triton.jit
 def query_kernel(
-    q, k, v, output, grad, of_rows, where, form, grad_q, sizes,
+    q, k, v, grad, numbers, where, form, grad_q, sizes,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
     """grad_query, a tile of rows a program. Programs: query heads × tiles.
 
     A masked infinity or NaN makes all of a tile NaN. With AGAIN only the tiles of grad_q that hold
-    one are computed, with care; of_rows is then the logsumexp alone.
+    one are computed, with care.
     """
     tiles = tl.cdiv(sizes.nq, BM)
     tile, flat = split(tl.program_id(0), tiles)
-    tile = tiles - 1 - tile
-    head, b = split(flat, sizes.heads)
-    hk = head // sizes.group
-    first = tile * BM
-    rows = first + tl.arange(0, BM)
-    exists = rows < sizes.nq
+    first = (tiles - 1 - tile) * BM
     wanted = True
     if AGAIN:
+        head, b = split(flat, sizes.heads)
         wanted = spoilt(grad_q, b, head, first, sizes.nq, sizes.d, BM, D)
     if wanted:
-        last = tl.minimum(first + BM, sizes.nq) - 1
-        low, high, whole_low, whole_high = reach(
-            where, b, head, rows, exists, first, last, sizes.nk, BAND, SPANS
-        )
-        queries = load_rows(q, b, head, rows, exists, sizes.d, D)
-        grads = load_rows(grad, b, head, rows, exists, sizes.dv, DV)
-        if AGAIN:
-            at = tl.cast(flat, tl.int64) * sizes.nq + rows
-            lse = weightless(tl.load(of_rows + at, mask=exists, other=NOTHING))
-            o = load_rows(output, b, head, rows, exists, sizes.dv, DV).to(tl.float32)
-            delta = tl.sum(o * grads.to(tl.float32), 1)
-        else:
-            lse, delta = load_numbers(of_rows, sizes, flat, rows, exists)
-        acc = tl.zeros([BM, D], tl.float32)
-        CELLS: tl.constexpr = where.dense is not None or form.bias is not None
-        PLAIN: tl.constexpr = not (CELLS or AGAIN or EXACT == "ieee")
-        begin, full, partial, end = whole(low, high, whole_low, whole_high, BN, PLAIN)
-        if PLAIN:
-            for start in range(full, partial, BN):
-                acc = from_keys(
-                    k, v, where, form, sizes, b, hk, head, rows, exists, queries, grads, lse,
-                    delta, start, acc, BN, D, DV, BAND, SPANS, EXACT, False, False,
-                )  # fmt: skip
-        before = (full - begin) // BN
-        for i in range(before + (end - partial) // BN):
-            start = tl.where(i < before, begin + i * BN, partial + (i - before) * BN)
-            acc = from_keys(
-                k, v, where, form, sizes, b, hk, head, rows, exists, queries, grads, lse, delta,
-                start, acc, BN, D, DV, BAND, SPANS, EXACT, True, AGAIN,
-            )  # fmt: skip
-        store_rows(grad_q, b, head, rows, exists, sizes.d, acc * form.scale, D)
+        query_tile(
+            q, k, v, grad, numbers, where, form, grad_q, sizes, flat, first,
+            BM, BN, D, DV, BAND, SPANS, EXACT, AGAIN,
+        )  # fmt: skip
 
 
 @triton.jit
 def from_rows(
-    q, grad, of_rows, where, form, sizes, b, head, cols, there, keys, values, start,
+    q, grad, numbers, where, form, sizes, b, head, cols, there, keys, values, start,
     dk, dv, BM: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, BAND: tl.constexpr,
     SPANS: tl.constexpr, EXACT: tl.constexpr, MASKED: tl.constexpr,
     CAREFUL: tl.constexpr,
@@ -192,12 +233,15 @@ def from_rows(
     held = exists if MASKED else None
     queries = load_rows(q, b, head, rows, held, sizes.d, D)
     grads = load_rows(grad, b, head, rows, held, sizes.dv, DV)
-    lse, delta = load_numbers(of_rows, sizes, b * sizes.heads + head, rows, held)
+    lse, delta, h = load_numbers(numbers, sizes, b * sizes.heads + head, rows, held)
+    ENTROPY: tl.constexpr = numbers.h is not None
+    if ENTROPY:
+        h = h[None, :]
     dots = tl.dot(keys, tl.trans(queries), input_precision=EXACT)  # [BN, BM]
     dp = tl.dot(values, tl.trans(grads), input_precision=EXACT)
     live, p, ds, dd = slopes(
         form, where, b, head, rows[None, :], cols[:, None], exists[None, :], there[:, None],
-        dots, dp, lse[None, :], delta[None, :], BAND, SPANS, MASKED,
+        dots, dp, lse[None, :], delta[None, :], h, BAND, SPANS, MASKED, ENTROPY,
     )  # fmt: skip
     if CAREFUL:
         if tl.min(finite(grads).to(tl.int32)) == 0:
@@ -210,8 +254,48 @@ def from_rows(
 
 
 @triton.jit
+def key_tile(
+    q, k, v, grad, numbers, where, form, grad_k, grad_v, sizes, flat, first,
+    BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
+    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, CAREFUL: tl.constexpr,
+):  # fmt: skip
+    """grad_key and grad_value of BN keys from `first` on."""
+    hk, b = split(flat, sizes.heads // sizes.group)
+    cols = first + tl.arange(0, BN)
+    there = cols < sizes.nk
+    last = tl.minimum(first + BN, sizes.nk) - 1
+    keys = load_rows(k, b, hk, cols, there, sizes.d, D)
+    values = load_rows(v, b, hk, cols, there, sizes.dv, DV)
+    dk = tl.zeros([BN, D], tl.float32)
+    dv = tl.zeros([BN, DV], tl.float32)
+    CELLS: tl.constexpr = where.dense is not None or form.bias is not None
+    PLAIN: tl.constexpr = not (CELLS or CAREFUL or EXACT == "ieee")
+    for g in range(sizes.group):
+        head = hk * sizes.group + g
+        low, high, whole_low, whole_high = row_reach(
+            where, b, head, first, last, sizes.nq, BAND, SPANS
+        )
+        begin, full, partial, end = whole(low, high, whole_low, whole_high, BM, PLAIN)
+        if PLAIN:
+            for start in range(full, partial, BM):
+                dk, dv = from_rows(
+                    q, grad, numbers, where, form, sizes, b, head, cols, there, keys, values,
+                    start, dk, dv, BM, D, DV, BAND, SPANS, EXACT, False, False,
+                )  # fmt: skip
+        before = (full - begin) // BM
+        for i in range(before + (end - partial) // BM):
+            start = tl.where(i < before, begin + i * BM, partial + (i - before) * BM)
+            dk, dv = from_rows(
+                q, grad, numbers, where, form, sizes, b, head, cols, there, keys, values,
+                start, dk, dv, BM, D, DV, BAND, SPANS, EXACT, True, CAREFUL,
+            )  # fmt: skip
+    store_rows(grad_k, b, hk, cols, there, sizes.d, dk * form.scale, D)
+    store_rows(grad_v, b, hk, cols, there, sizes.dv, dv, DV)
+
+
+@triton.jit
 def key_kernel(
-    q, k, v, grad, of_rows, where, form, grad_k, grad_v, sizes,
+    q, k, v, grad, numbers, where, form, grad_k, grad_v, sizes,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
@@ -220,49 +304,23 @@ def key_kernel(
     With AGAIN only the tiles that hold an infinity or NaN are computed, with care.
     """
     tile, flat = split(tl.program_id(0), tl.cdiv(sizes.nk, BN))
-    hk, b = split(flat, sizes.heads // sizes.group)
     first = tile * BN
-    cols = first + tl.arange(0, BN)
-    there = cols < sizes.nk
     wanted = True
     if AGAIN:
+        hk, b = split(flat, sizes.heads // sizes.group)
         wanted = spoilt(grad_k, b, hk, first, sizes.nk, sizes.d, BN, D) or spoilt(
             grad_v, b, hk, first, sizes.nk, sizes.dv, BN, DV
         )
     if wanted:
-        last = tl.minimum(first + BN, sizes.nk) - 1
-        keys = load_rows(k, b, hk, cols, there, sizes.d, D)
-        values = load_rows(v, b, hk, cols, there, sizes.dv, DV)
-        dk = tl.zeros([BN, D], tl.float32)
-        dv = tl.zeros([BN, DV], tl.float32)
-        CELLS: tl.constexpr = where.dense is not None or form.bias is not None
-        PLAIN: tl.constexpr = not (CELLS or AGAIN or EXACT == "ieee")
-        for g in range(sizes.group):
-            head = hk * sizes.group + g
-            low, high, whole_low, whole_high = row_reach(
-                where, b, head, first, last, sizes.nq, BAND, SPANS
-            )
-            begin, full, partial, end = whole(low, high, whole_low, whole_high, BM, PLAIN)
-            if PLAIN:
-                for start in range(full, partial, BM):
-                    dk, dv = from_rows(
-                        q, grad, of_rows, where, form, sizes, b, head, cols, there, keys,
-                        values, start, dk, dv, BM, D, DV, BAND, SPANS, EXACT, False, False,
-                    )  # fmt: skip
-            before = (full - begin) // BM
-            for i in range(before + (end - partial) // BM):
-                start = tl.where(i < before, begin + i * BM, partial + (i - before) * BM)
-                dk, dv = from_rows(
-                    q, grad, of_rows, where, form, sizes, b, head, cols, there, keys,
-                    values, start, dk, dv, BM, D, DV, BAND, SPANS, EXACT, True, AGAIN,
-                )  # fmt: skip
-        store_rows(grad_k, b, hk, cols, there, sizes.d, dk * form.scale, D)
-        store_rows(grad_v, b, hk, cols, there, sizes.dv, dv, DV)
+        key_tile(
+            q, k, v, grad, numbers, where, form, grad_k, grad_v, sizes, flat, first,
+            BM, BN, D, DV, BAND, SPANS, EXACT, AGAIN,
+        )  # fmt: skip
 
 
 @triton.jit
 def bias_kernel(
-    q, k, v, grad, of_rows, where, form, grad_bias, sizes, batches, heads,
+    q, k, v, grad, numbers, where, form, grad_bias, sizes, batches, heads,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr,
     ALL_ROWS: tl.constexpr, ALL_COLUMNS: tl.constexpr,
@@ -289,7 +347,10 @@ def bias_kernel(
                 queries = load_rows(q, b, head, rows, exists, sizes.d, D)
                 grads = load_rows(grad, b, head, rows, exists, sizes.dv, DV)
                 at = b * sizes.heads + head
-                lse, delta = load_numbers(of_rows, sizes, at, rows, exists)
+                lse, delta, h = load_numbers(numbers, sizes, at, rows, exists)
+                ENTROPY: tl.constexpr = numbers.h is not None
+                if ENTROPY:
+                    h = h[:, None]
                 for col in range(col_from, col_to, BN):
                     cols = col + tl.arange(0, BN)
                     there = cols < sizes.nk
@@ -299,8 +360,8 @@ def bias_kernel(
                     dp = tl.dot(grads, tl.trans(values), input_precision=EXACT)
                     live, p, ds, dd = slopes(
                         form, where, b, head, rows[:, None], cols[None, :], exists[:, None],
-                        there[None, :], dots, dp, lse[:, None], delta[:, None], BAND, SPANS,
-                        True,
+                        there[None, :], dots, dp, lse[:, None], delta[:, None], h, BAND, SPANS,
+                        True, ENTROPY,
                     )  # fmt: skip
                     acc += ds
     rows = row_from + tl.arange(0, BM)

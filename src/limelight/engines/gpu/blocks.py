@@ -149,9 +149,7 @@ def fitted(call: Call) -> Call:
     d, dv = fitting(call.head_size), fitting(call.value_size)
     if (d, dv) == (call.head_size, call.value_size):
         return call
-    return replace(
-        call, query=pad(call.query, d), key=pad(call.key, d), value=pad(call.value, dv)
-    )
+    return replace(call, query=pad(call.query, d), key=pad(call.key, d), value=pad(call.value, dv))
 
 
 def widths(call: Call) -> tuple[int, int]:

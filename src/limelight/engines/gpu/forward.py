@@ -151,9 +151,7 @@ def at_least(y):
 
 
 @triton.jit
-def mix_one_by_one(
-    v, sizes, b, hk, start, key_high, p, s, acc, BN: tl.constexpr, DV: tl.constexpr
-):
+def mix_one_by_one(v, sizes, b, hk, start, key_high, p, s, acc, BN: tl.constexpr, DV: tl.constexpr):
     """A block's Σ p·v, key by key and only into the rows that see the key.
 
     A product with a weight of 0 would carry an infinity or NaN of a masked value into rows that do
@@ -227,9 +225,7 @@ def tile_of_head(
     sink = 0.0
     if SINKS:
         sink = tl.load(sinks + head).to(tl.float32)
-    finish(
-        output, stats, sizes, sink, b, head, rows, exists, acc, m, l, e, DV, HEALTH, SINKS
-    )
+    finish(output, stats, sizes, sink, b, head, rows, exists, acc, m, l, e, DV, HEALTH, SINKS)
 
 
 @triton.jit
@@ -237,12 +233,12 @@ def forward_kernel(
     q, k, v, where, form, sinks, output, stats, sizes,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     HEALTH: tl.constexpr, BAND: tl.constexpr, SPANS: tl.constexpr, SINKS: tl.constexpr,
-    EXACT: tl.constexpr, AGAIN: tl.constexpr,
+    EXACT: tl.constexpr, CARE: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
     """A tile of BM rows of one head against all keys. Programs: heads × tiles of rows.
 
-    A masked infinity or NaN makes all of a tile NaN. With AGAIN only the tiles of the output that
-    hold one are computed, with care.
+    Without CARE a masked infinity or NaN makes all of a tile NaN. With AGAIN only the tiles of the
+    output that hold one are computed.
     """
     tiles = tl.cdiv(sizes.nq, BM)
     tile, flat = split(tl.program_id(0), tiles)
@@ -254,5 +250,5 @@ def forward_kernel(
     if wanted:
         tile_of_head(
             q, k, v, where, form, sinks, output, stats, sizes, flat, tile * BM,
-            BM, BN, D, DV, HEALTH, BAND, SPANS, SINKS, EXACT, AGAIN,
+            BM, BN, D, DV, HEALTH, BAND, SPANS, SINKS, EXACT, CARE,
         )  # fmt: skip

@@ -6,71 +6,92 @@ import torch
 
 from limelight.call import Call
 from limelight.engines.gpu import blocks, launch
+from limelight.engines.gpu.backward import (
+    Numbers,
+    bias_kernel,
+    key_kernel,
+    query_kernel,
+    rows_kernel,
+)
 from limelight.reference import Gradients, State
 
+Figure = torch.Tensor | None
 
-def of_rows(call: Call, state: State, grad_output: torch.Tensor) -> torch.Tensor:
-    """What the kernels need of each row, [2, B, Hq, Nq]: logsumexp and delta."""
-    from limelight.engines.gpu import backward as kernels
 
-    found = torch.empty((2, *state.logsumexp.shape), dtype=torch.float32, device=call.query.device)
+def _numbers(
+    call: Call, state: State, grad_output: torch.Tensor, by_logsumexp: Figure, by_entropy: Figure
+) -> Numbers:
+    """What the kernels need of each row."""
+    delta = torch.empty_like(state.logsumexp)
     rows = 64 if call.value_size <= 128 else 16
+    entropy = None if by_entropy is None else state.entropy
     launch.start(
-        kernels.rows_kernel,
+        rows_kernel,
         -(-call.queries // rows) * call.batch * call.query_heads,
-        (launch.plain(state.output), launch.plain(grad_output), state.logsumexp, found,
-         launch.sizes_of(call)),
+        (launch.plain(state.output), launch.plain(grad_output), by_logsumexp, entropy, by_entropy,
+         delta, launch.sizes_of(call)),
         (rows, launch.power_of_two(call.value_size)),
     )  # fmt: skip
-    return found
+    return Numbers(state.logsumexp, delta, 0, call.queries, by_entropy)
 
 
-def sinks_gradient(call: Call, state: State, delta: torch.Tensor) -> torch.Tensor | None:
-    """-Σ p(sink)·delta over batch and rows: the sink takes weight and gives no value."""
+def sinks_gradient(
+    call: Call, state: State, delta: torch.Tensor, by_entropy: Figure
+) -> torch.Tensor | None:
+    """Σ ds over batch and rows: the sink takes weight and gives no value, so its dp is 0."""
     if call.sinks is None:
         return None
-    weight = (call.sinks.float()[None, :, None] - state.logsumexp).exp()
-    weight = torch.where(state.logsumexp == float("-inf"), 0.0, weight)
-    gradient: torch.Tensor = -(weight * delta).sum(dim=(0, 2)).to(call.sinks.dtype)
+    log = call.sinks.float()[None, :, None] - state.logsumexp
+    log = torch.where(state.logsumexp == float("-inf"), float("-inf"), log)
+    weight = log.exp()
+    slope = delta if by_entropy is None else delta + by_entropy * torch.where(weight > 0, log, 0.0)
+    gradient: torch.Tensor = -(weight * slope).sum(dim=(0, 2)).to(call.sinks.dtype)
     return gradient
 
 
-def query_again(
-    call: Call, state: State, grad_output: torch.Tensor, grad_query: torch.Tensor
-) -> None:
-    """Compute with care the tiles of grad_query that hold an infinity or NaN."""
-    state = State(state.output, state.logsumexp.contiguous())
-    _query(call, state, grad_output, state.logsumexp, grad_query, again=True)
+def bias_gradient(call: Call, grad_output: torch.Tensor, numbers: Numbers) -> torch.Tensor | None:
+    """ds, summed over what each element of the bias serves."""
+    if call.bias is None:
+        return None
+    b, h, nq, nk = call.bias.shape
+    found = torch.zeros(call.bias.shape, dtype=torch.float32, device=call.query.device)
+    tile = blocks.square(call)
+    all_rows, all_columns = nq < call.queries, nk < call.keys
+    down = 1 if all_rows else -(-nq // tile.rows)
+    across = 1 if all_columns else -(-nk // tile.keys)
+    launch.start(
+        bias_kernel,
+        down * across * b * h,
+        (*launch.inputs(call), launch.plain(grad_output), numbers, launch.where_of(call)[0],
+         launch.form_of(call), launch.plain(found), launch.sizes_of(call), call.batch // b,
+         call.query_heads // h),
+        (*_constants(call, tile), all_rows, all_columns), **_options(call, tile, False),
+    )  # fmt: skip
+    return found.to(call.bias.dtype)
 
 
 def _query(
-    call: Call, state: State, grad_output: torch.Tensor, rows: torch.Tensor,
-    grad_query: torch.Tensor, again: bool,
-) -> None:  # fmt: skip
-    from limelight.engines.gpu import backward as kernels
-
+    call: Call, grad_output: torch.Tensor, numbers: Numbers, grad_query: torch.Tensor, again: bool
+) -> None:
     tile = blocks.square(call) if again else blocks.query_gradient(call)
     launch.start(
-        kernels.query_kernel,
+        query_kernel,
         -(-call.queries // tile.rows) * call.batch * call.query_heads,
-        (*launch.inputs(call), launch.plain(state.output), launch.plain(grad_output),
-         rows, launch.where_of(call)[0], launch.form_of(call), launch.plain(grad_query),
-         launch.sizes_of(call)),
+        (*launch.inputs(call), launch.plain(grad_output), numbers, launch.where_of(call)[0],
+         launch.form_of(call), launch.plain(grad_query), launch.sizes_of(call)),
         (*_constants(call, tile), again), **_options(call, tile, again),
     )  # fmt: skip
 
 
 def _key(
-    call: Call, grad_output: torch.Tensor, rows: torch.Tensor,
-    grad_key: torch.Tensor, grad_value: torch.Tensor, again: bool,
+    call: Call, grad_output: torch.Tensor, numbers: Numbers, grad_key: torch.Tensor,
+    grad_value: torch.Tensor, again: bool,
 ) -> None:  # fmt: skip
-    from limelight.engines.gpu import backward as kernels
-
     tile = blocks.square(call) if again else blocks.key_gradient(call)
     launch.start(
-        kernels.key_kernel,
+        key_kernel,
         -(-call.keys // tile.keys) * call.batch * call.key_heads,
-        (*launch.inputs(call), launch.plain(grad_output), rows, launch.where_of(call)[0],
+        (*launch.inputs(call), launch.plain(grad_output), numbers, launch.where_of(call)[0],
          launch.form_of(call), launch.plain(grad_key), launch.plain(grad_value),
          launch.sizes_of(call)),
         (*_constants(call, tile), again), **_options(call, tile, again),
@@ -91,15 +112,15 @@ def _options(call: Call, tile: blocks.Blocks, again: bool) -> dict[str, int]:
     return {"num_warps": tile.warps, "num_stages": stages, "enable_fp_fusion": exact}
 
 
-def backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
+def backward(
+    call: Call, state: State, grad_output: torch.Tensor, by_logsumexp: Figure, by_entropy: Figure
+) -> Gradients:
     """All gradients, each summed in a fixed order."""
-    state = State(state.output, state.logsumexp.contiguous())
     wide = blocks.fitted(call)
-    if wide is call:
-        return _backward(call, state, grad_output)
     size = wide.value_size
-    padded = State(blocks.pad(state.output, size), state.logsumexp)
-    grads = _backward(wide, padded, blocks.pad(grad_output, size))
+    output, grad = blocks.pad(state.output, size), blocks.pad(grad_output, size)
+    given = State(output, state.logsumexp.contiguous(), None, dense(state.entropy))
+    grads = _backward(wide, given, grad, dense(by_logsumexp), dense(by_entropy))
     return Gradients(
         query=blocks.cut(grads.query, call.head_size),
         key=blocks.cut(grads.key, call.head_size),
@@ -109,44 +130,37 @@ def backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
     )
 
 
-def _backward(call: Call, state: State, grad_output: torch.Tensor) -> Gradients:
-    from limelight.engines.gpu import backward as kernels
+def dense(figure: Figure) -> Figure:
+    return None if figure is None else figure.float().contiguous()
 
-    device = call.query.device
-    room = torch.zeros if call.empty else torch.empty
-    grad_query = room(call.query.shape, dtype=call.query.dtype, device=device)
-    grad_key = room(call.key.shape, dtype=call.key.dtype, device=device)
-    grad_value = room(call.value.shape, dtype=call.value.dtype, device=device)
-    grad_bias = None if call.bias is None else torch.zeros(
-        call.bias.shape, dtype=torch.float32, device=device)  # fmt: skip
-    delta = torch.zeros_like(state.logsumexp)
-    if not call.empty:
-        rows = of_rows(call, state, grad_output)
-        delta = rows[1]
-        _query(call, state, grad_output, rows, grad_query, again=False)
-        _key(call, grad_output, rows, grad_key, grad_value, again=False)
-        if call.hides:
-            _query(call, state, grad_output, state.logsumexp, grad_query, again=True)
-            _key(call, grad_output, rows, grad_key, grad_value, again=True)
-        if grad_bias is not None:
-            tile = blocks.square(call)
-            where = launch.where_of(call)[0]
-            b, h, nq, nk = grad_bias.shape
-            all_rows, all_columns = nq < call.queries, nk < call.keys
-            down = 1 if all_rows else -(-nq // tile.rows)
-            across = 1 if all_columns else -(-nk // tile.keys)
-            launch.start(
-                kernels.bias_kernel,
-                down * across * b * h,
-                (*launch.inputs(call), launch.plain(grad_output), rows, where,
-                 launch.form_of(call), launch.plain(grad_bias), launch.sizes_of(call),
-                 call.batch // b, call.query_heads // h),
-                (*_constants(call, tile), all_rows, all_columns), **_options(call, tile, False),
-            )  # fmt: skip
+
+def _backward(
+    call: Call, state: State, grad_output: torch.Tensor, by_logsumexp: Figure, by_entropy: Figure
+) -> Gradients:
+    query, key, value = call.query, call.key, call.value
+    if call.empty:
+        zeros = torch.zeros_like
+        sinks = sinks_gradient(call, state, _without_keys(state, by_logsumexp), None)
+        return Gradients(
+            query=zeros(query), key=zeros(key), value=zeros(value), sinks=sinks,
+            bias=None if call.bias is None else zeros(call.bias),
+        )  # fmt: skip
+    grad_query, grad_key, grad_value = (
+        torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (query, key, value)
+    )
+    numbers = _numbers(call, state, grad_output, by_logsumexp, by_entropy)
+    for again in (False, True) if call.hides else (False,):
+        _query(call, grad_output, numbers, grad_query, again)
+        _key(call, grad_output, numbers, grad_key, grad_value, again)
     return Gradients(
         query=grad_query,
         key=grad_key,
         value=grad_value,
-        bias=None if grad_bias is None else grad_bias.to(call.bias.dtype),
-        sinks=sinks_gradient(call, state, delta),
+        bias=bias_gradient(call, grad_output, numbers),
+        sinks=sinks_gradient(call, state, numbers.delta, by_entropy),
     )
+
+
+def _without_keys(state: State, by_logsumexp: Figure) -> torch.Tensor:
+    """delta of rows that have at most a sink: its weight is 1, its entropy 0."""
+    return torch.zeros_like(state.logsumexp) if by_logsumexp is None else -by_logsumexp

@@ -33,6 +33,7 @@ sets the counters back. Blocks that are only partly allowed come first; the long
 
 # mypy: ignore-errors
 # ruff: noqa: E741, RUF059, SIM102, B007 (kernel code: l is Σp, results are unpacked whole)
+from collections import namedtuple
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, NamedTuple
@@ -92,62 +93,45 @@ class Config:
             object.__setattr__(self, field.name, gl.constexpr(getattr(self, field.name)))
 
 
-class Params(NamedTuple):
-    """What every partition reads."""
+class Bars(NamedTuple):
+    """The barriers by which producer and consumers hand buffers to each other."""
 
-    lse_ptr: Any
-    max_ptr: Any
-    ent_ptr: Any
-    scratch_ptr: Any
-    heads: Any
-    group: Any
-    nq: Any
-    nk: Any
-    tiles: Any
-    heads_total: Any
-    section: Any
-    total: Any
-    scale: Any
-    c: Any
-    fill: Any
-    softcap: Any
-    sinks_ptr: Any
-    low: Any
-    high: Any
-    plan_ptr: Any
-    plan_sb: Any
-    plan_sh: Any
-    list_ptr: Any
-    list_width: Any
-    spans_ptr: Any
-    spans_sb: Any
-    spans_sh: Any
-    spans_sq: Any
-    dense_ptr: Any
-    dense_sb: Any
-    dense_sh: Any
-    dense_sq: Any
-    dense_sk: Any
-    bias_ptr: Any
-    bias_sb: Any
-    bias_sh: Any
-    bias_sq: Any
-    bias_sk: Any
+    q_ready: Any
+    q_empty: Any
+    k_ready: Any
+    v_ready: Any
+    empty: Any
+    t_ready: Any
+    t_empty: Any
+    turns: Any
+
+
+class Tile(NamedTuple):
+    """A tile's number, its place, and its plan of key blocks."""
+
+    t: Any
+    b: Any
+    h: Any
+    tile: Any
+    right: Any
+    npart: Any
+    blocks: Any
+    hi: Any
+    flo: Any
+    fhi: Any
 
 
 class Descriptor(TensorDescriptor):
-    """A tensor for TMA, which is known to fit: see `hopper.reader`."""
+    """A tensor for TMA, which is known to fit: see `launch.reader`."""
 
     def __post_init__(self) -> None:
         pass
 
 
-SHARED = gl.NVMMASharedLayout(128, 16, 4)
-
-
-def describe(tensor: Any, rows: int, size: int) -> Descriptor:
+def describe(tensor: Any, rows: int, size: int, swizzle: int) -> Descriptor:
     """Blocks of `rows` rows of a tensor [B, H, N, D]."""
-    return Descriptor(tensor, tensor.shape, tensor.stride(), [1, 1, rows, size], SHARED)
+    layout = gl.NVMMASharedLayout(swizzle, 8 * tensor.element_size(), 4)
+    return Descriptor(tensor, tensor.shape, tensor.stride(), [1, 1, rows, size], layout)
 
 
 @gluon.jit
@@ -224,13 +208,13 @@ def _plan(p, C: gl.constexpr, b, h, tile):
 
 
 @gluon.jit
-def _block(p, C: gl.constexpr, b, h, tile, i, right, npart, hi, flo, fhi):
+def _block(p, C: gl.constexpr, now, i):
     """The key block that comes i-th in a tile's plan."""
     if C.MODE == 2:
-        slot = (b * p.plan_sb + h * p.plan_sh + tile).to(gl.int64)
+        slot = (now.b * p.plan_sb + now.h * p.plan_sh + now.tile).to(gl.int64)
         return gl.load(p.list_ptr + slot * p.list_width + i)
-    partial = gl.where(i < right, hi - 1 - i, flo - 1 - (i - right))
-    return gl.where(i < npart, partial, fhi - 1 - (i - npart))
+    partial = gl.where(i < now.right, now.hi - 1 - i, now.flo - 1 - (i - now.right))
+    return gl.where(i < now.npart, partial, now.fhi - 1 - (i - now.npart))
 
 
 @gluon.jit
@@ -242,33 +226,28 @@ def _where(p, t):
 
 
 @gluon.jit
-def _publish(C: gl.constexpr, t_buf, t_ready, t_empty, r, record):
-    """Hand a tile's place and plan to the consumers, so that they need not divide for it."""
+def _publish(t_buf, bars, r, now):
+    """Hand a tile to the consumers, so that they need not divide for its place."""
     ONE: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     slot = r & 1
-    mbarrier.wait(t_empty.index(slot), ((r >> 1) & 1) ^ 1)
-    for f in gl.static_range(len(record)):
-        t_buf.index(slot * len(record) + f).store(gl.full([1], record[f], gl.int32, ONE))
-    mbarrier.arrive(t_ready.index(slot), count=1)
+    mbarrier.wait(bars.t_empty.index(slot), ((r >> 1) & 1) ^ 1)
+    for f in gl.static_range(len(now)):
+        t_buf.index(slot * len(now) + f).store(gl.full([1], now[f], gl.int32, ONE))
+    mbarrier.arrive(bars.t_ready.index(slot), count=1)
 
 
 @gluon.jit
-def _receive(t_buf, t_ready, t_empty, r):
+def _receive(t_buf, bars, r):
     slot = r & 1
-    mbarrier.wait(t_ready.index(slot), (r >> 1) & 1)
-    base = slot * 10
-    t = _scalar(t_buf, base)
-    b = _scalar(t_buf, base + 1)
-    h = _scalar(t_buf, base + 2)
-    tile = _scalar(t_buf, base + 3)
-    right = _scalar(t_buf, base + 4)
-    npart = _scalar(t_buf, base + 5)
-    blocks = _scalar(t_buf, base + 6)
-    hi = _scalar(t_buf, base + 7)
-    flo = _scalar(t_buf, base + 8)
-    fhi = _scalar(t_buf, base + 9)
-    mbarrier.arrive(t_empty.index(slot), count=1)
-    return t, b, h, tile, right, npart, blocks, hi, flo, fhi
+    mbarrier.wait(bars.t_ready.index(slot), (r >> 1) & 1)
+    at = slot * 10
+    now = Tile(
+        _scalar(t_buf, at), _scalar(t_buf, at + 1), _scalar(t_buf, at + 2), _scalar(t_buf, at + 3),
+        _scalar(t_buf, at + 4), _scalar(t_buf, at + 5), _scalar(t_buf, at + 6),
+        _scalar(t_buf, at + 7), _scalar(t_buf, at + 8), _scalar(t_buf, at + 9),
+    )  # fmt: skip
+    mbarrier.arrive(bars.t_empty.index(slot), count=1)
+    return now
 
 
 @gluon.jit
@@ -278,7 +257,6 @@ def _scalar(t_buf, f):
 
 @gluon.jit
 def _producer(p, C: gl.constexpr, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs, t_buf, bars):
-    q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns = bars
     count = 0
     turn = 0
     r = 0
@@ -286,39 +264,40 @@ def _producer(p, C: gl.constexpr, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs
     while t < p.total:
         b, h, tile = _where(p, t)
         right, npart, blocks, hi, flo, fhi = _plan(p, C, b, h, tile)
-        _publish(C, t_buf, t_ready, t_empty, r, (t, b, h, tile, right, npart, blocks, hi, flo, fhi))
+        now = Tile(t, b, h, tile, right, npart, blocks, hi, flo, fhi)
+        _publish(t_buf, bars, r, now)
         r += 1
         hk = h // p.group
         if blocks > 0:
             for w in gl.static_range(C.CONSUMERS):
-                mbarrier.wait(q_empty.index(w), (turn & 1) ^ 1)
-                mbarrier.expect(q_ready.index(w), q_desc.block_type.nbytes)
+                mbarrier.wait(bars.q_empty.index(w), (turn & 1) ^ 1)
+                mbarrier.expect(bars.q_ready.index(w), q_desc.block_type.nbytes)
                 tma.async_copy_global_to_shared(
-                    q_desc, [b, h, tile * C.BM + w * 64, 0], q_ready.index(w), q_bufs.index(w)
+                    q_desc, [b, h, tile * C.BM + w * 64, 0], bars.q_ready.index(w), q_bufs.index(w)
                 )
             turn += 1
             for i in range(blocks):
-                j = _block(p, C, b, h, tile, i, right, npart, hi, flo, fhi) * C.BN
+                j = _block(p, C, now, i) * C.BN
                 stage = count % C.STAGES
                 phase = (count // C.STAGES) & 1
-                mbarrier.wait(empty.index(stage), phase ^ 1)
-                mbarrier.expect(k_ready.index(stage), k_desc.block_type.nbytes)
+                mbarrier.wait(bars.empty.index(stage), phase ^ 1)
+                mbarrier.expect(bars.k_ready.index(stage), k_desc.block_type.nbytes)
                 tma.async_copy_global_to_shared(
-                    k_desc, [b, hk, j, 0], k_ready.index(stage), k_bufs.index(stage)
+                    k_desc, [b, hk, j, 0], bars.k_ready.index(stage), k_bufs.index(stage)
                 )
                 # Values are released with the keys of the next block.
                 if not C.EARLY:
                     after = count + 1
-                    mbarrier.wait(empty.index(after % C.STAGES), ((after // C.STAGES) & 1) ^ 1)
+                    mbarrier.wait(bars.empty.index(after % C.STAGES), ((after // C.STAGES) & 1) ^ 1)
                 stage = count % v_bufs.shape[0]
-                mbarrier.expect(v_ready.index(stage), v_desc.block_type.nbytes)
+                mbarrier.expect(bars.v_ready.index(stage), v_desc.block_type.nbytes)
                 tma.async_copy_global_to_shared(
-                    v_desc, [b, hk, j, 0], v_ready.index(stage), v_bufs.index(stage)
+                    v_desc, [b, hk, j, 0], bars.v_ready.index(stage), v_bufs.index(stage)
                 )
                 count += 1
         t = gl.num_programs(0) + gl.atomic_add(p.scratch_ptr, 1)
     gdc_launch_dependents()
-    _publish(C, t_buf, t_ready, t_empty, r, (t, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+    _publish(t_buf, bars, r, Tile(t, 0, 0, 0, 0, 0, 0, 0, 0, 0))
     # The last program to end leaves the counters as it found them.
     if gl.atomic_add(p.scratch_ptr + 1, 1) == gl.num_programs(0) - 1:
         gl.store(p.scratch_ptr, 0)
@@ -557,26 +536,25 @@ def _step(
     In turn, that mix was issued by the step before, and this step's own is left in flight. With
     OVERLAP, `w` brings the weights of the block before, and takes this block's to the next step.
     """
-    q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns = bars
     stage = count % C.STAGES
-    k = _arrived(C, k_bufs, k_ready, count).permute([1, 0])
+    k = _arrived(C, k_bufs, bars.k_ready, count).permute([1, 0])
     if C.OVERLAP:
-        v = _arrived(C, v_bufs, v_ready, count - 1)
-        _take(turns, W, count)
+        v = _arrived(C, v_bufs, bars.v_ready, count - 1)
+        _take(bars.turns, W, count)
     s = warpgroup_mma(qa, k, zero, use_acc=False, is_async=True)  # [64, BN]
     if C.OVERLAP:
         o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)  # [64, DV]
-        _pass(C, turns, W)
+        _pass(C, bars.turns, W)
         s = warpgroup_mma_wait(1, [s])
     else:
-        v = _arrived(C, v_bufs, v_ready, count)
+        v = _arrived(C, v_bufs, bars.v_ready, count)
         s, o = warpgroup_mma_wait(0, [s, o])
-        _release(empty.index(stage))
+        _release(bars.empty.index(stage))
     s = _logits(p, C, s, b, h, rows, start, lane, MASKED and C.MASKED)
     m, top, delta, alpha = _lift(p, C, m, gl.max(s, 1))
     if C.OVERLAP:
         o = warpgroup_mma_wait(0, [o])
-        _release(empty.index(stage))
+        _release(bars.empty.index(stage))
     w, sums, mean = _weights(p, C, s, top)
     if C.HEALTH:
         e = _row(alpha) * (e + _row(delta) * l) + mean
@@ -591,15 +569,14 @@ def _step(
 @gluon.jit
 def _first(C: gl.constexpr, W: gl.constexpr, FL: gl.constexpr, q, k_bufs, bars, count, wanted):
     """The logits of a tile's first block, left in flight; where none is wanted, of anything."""
-    q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns = bars
     WIDTH: gl.constexpr = FL.instr_shape[1]
-    k = _arrived(C, k_bufs, k_ready, count, wanted).slice(0, WIDTH).permute([1, 0])
+    k = _arrived(C, k_bufs, bars.k_ready, count, wanted).slice(0, WIDTH).permute([1, 0])
     if C.OVERLAP:
-        _take(turns, W, count)
+        _take(bars.turns, W, count)
     zero = gl.zeros([64, WIDTH], gl.float32, FL)
     s = warpgroup_mma(q, k, zero, use_acc=False, is_async=True)
     if C.OVERLAP:
-        _pass(C, turns, W)
+        _pass(C, bars.turns, W)
     return s
 
 
@@ -608,18 +585,16 @@ def _next(
     C: gl.constexpr, W: gl.constexpr, FL: gl.constexpr, q, k_bufs, t_buf, bars, count, turn, r
 ):
     """A tile's record and, in flight, the logits of its first block."""
-    q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns = bars
-    t, b, h, tile, right, npart, blocks, hi, flo, fhi = _receive(t_buf, t_ready, t_empty, r)
-    mbarrier.wait(q_ready.index(W), turn & 1, pred=blocks > 0)
-    s = _first(C, W, FL, q, k_bufs, bars, count, blocks > 0)
-    return s, t, b, h, tile, right, npart, blocks, hi, flo, fhi
+    now = _receive(t_buf, bars, r)
+    mbarrier.wait(bars.q_ready.index(W), turn & 1, pred=now.blocks > 0)
+    s = _first(C, W, FL, q, k_bufs, bars, count, now.blocks > 0)
+    return s, now
 
 
 @gluon.jit
 def _consumer(
     p, C: gl.constexpr, W: gl.constexpr, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars
 ):
-    q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns = bars
     SL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, C.BN, 16])
     OL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, C.DV, 16])
     PL: gl.constexpr = gl.DotOperandLayout(0, OL, 2)
@@ -636,18 +611,16 @@ def _consumer(
     turn = 0
     r = 1
     if APART and W > 0:
-        mbarrier.wait(turns.index(W), 0)
+        mbarrier.wait(bars.turns.index(W), 0)
     if C.EARLY:
-        s, t, b, h, tile, right, npart, blocks, hi, flo, fhi = _next(
-            C, W, FL, q, k_bufs, t_buf, bars, count, turn, 0
-        )
+        s, now = _next(C, W, FL, q, k_bufs, t_buf, bars, count, turn, 0)
         s = warpgroup_mma_wait(0, [s])
     else:
-        t, b, h, tile, right, npart, blocks, hi, flo, fhi = _receive(t_buf, t_ready, t_empty, 0)
-    while t < p.total:
-        first_row = tile * C.BM + W * 64
-        this_b = b
-        this_h = h
+        now = _receive(t_buf, bars, 0)
+    while now.t < p.total:
+        first_row = now.tile * C.BM + W * 64
+        this_b = now.b
+        this_h = now.h
         rows = first_row + gl.arange(0, 64, ROWS)
         lane = gl.arange(0, C.BN, gl.SliceLayout(0, SL))
         zero = gl.zeros([64, C.BN], gl.float32, SL)
@@ -659,38 +632,39 @@ def _consumer(
         skip = 0
         if C.MODE == 0 and C.BAND:
             reach = gl.minimum(gl.minimum(first_row + 64, p.nq) + p.high, p.nk)
-            skip = gl.minimum(gl.maximum(hi - (gl.maximum(reach, 0) + C.BN - 1) // C.BN, 0), right)
+            beyond = now.hi - (gl.maximum(reach, 0) + C.BN - 1) // C.BN
+            skip = gl.minimum(gl.maximum(beyond, 0), now.right)
         for i in range(skip):
-            _arrived(C, k_bufs, k_ready, count)
-            _arrived(C, v_bufs, v_ready, count)
-            mbarrier.arrive(empty.index(count % C.STAGES), count=1)
+            _arrived(C, k_bufs, bars.k_ready, count)
+            _arrived(C, v_bufs, bars.v_ready, count)
+            mbarrier.arrive(bars.empty.index(count % C.STAGES), count=1)
             if C.OVERLAP:
-                _take(turns, W, count)
-                _pass(C, turns, W)
+                _take(bars.turns, W, count)
+                _pass(C, bars.turns, W)
             count += 1
-        if blocks > 0:
+        if now.blocks > 0:
             if not C.EARLY:
-                mbarrier.wait(q_ready.index(W), turn & 1)
+                mbarrier.wait(bars.q_ready.index(W), turn & 1)
             turn += 1
         if C.QREG:
             qa = q.load(QL)
             first_q = gl.convert_layout(qa, FIRST_QL, assert_trivial=True)
-            if blocks > 0:
-                mbarrier.arrive(q_empty.index(W), count=1)
+            if now.blocks > 0:
+                mbarrier.arrive(bars.q_empty.index(W), count=1)
         else:
             qa = q
             first_q = q
-        if blocks > skip:
+        if now.blocks > skip:
             if not C.EARLY:
                 s = _first(C, W, FL, first_q, k_bufs, bars, count, True)
                 s = warpgroup_mma_wait(0, [s])
-            _release(empty.index(count % C.STAGES))
+            _release(bars.empty.index(count % C.STAGES))
             if APART:
-                _pass(C, turns, W)
-            start = _block(p, C, b, h, tile, skip, right, npart, hi, flo, fhi) * C.BN
+                _pass(C, bars.turns, W)
+            start = _block(p, C, now, skip) * C.BN
             first_rows = gl.convert_layout(rows, gl.SliceLayout(1, FL), assert_trivial=True)
             first_lane = gl.arange(0, WIDTH, gl.SliceLayout(0, FL))
-            s = _logits(p, C, s, b, h, first_rows, start, first_lane, C.MASKED)
+            s = _logits(p, C, s, now.b, now.h, first_rows, start, first_lane, C.MASKED)
             first_m = gl.convert_layout(m, gl.SliceLayout(1, FL), assert_trivial=True)
             first_m, top, delta, alpha = _lift(p, C, first_m, gl.max(s, 1))
             m = gl.convert_layout(first_m, ROWS, assert_trivial=True)
@@ -699,47 +673,43 @@ def _consumer(
                 e = mean
             w = _pack(w, dtype)
             if not C.OVERLAP:
-                v = _arrived(C, v_bufs, v_ready, count).slice(0, WIDTH)
+                v = _arrived(C, v_bufs, bars.v_ready, count).slice(0, WIDTH)
                 gl.thread_barrier()  # else the compiler guards the next such wait, in every step
                 o = warpgroup_mma_init(o)
                 o = warpgroup_mma(_unpack(w, dtype, PL), v, o, use_acc=False, is_async=True)
                 w = _pack(zero, dtype)  # not read; it has the type of a step's weights
-            for i in range(skip + 1, npart):
-                start = _block(p, C, b, h, tile, i, right, npart, hi, flo, fhi) * C.BN
+            for i in range(skip + 1, now.npart):
+                start = _block(p, C, now, i) * C.BN
                 count += 1
                 w, o, m, l, e = _step(
-                    p, C, W, True, b, h, rows, start, lane, qa, k_bufs, v_bufs, bars, count, zero,
-                    w, o, m, l, e, OL, PL, dtype,
+                    p, C, W, True, now.b, now.h, rows, start, lane, qa, k_bufs, v_bufs, bars, count,
+                    zero, w, o, m, l, e, OL, PL, dtype,
                 )  # fmt: skip
-            for i in range(gl.maximum(npart, skip + 1), blocks):
-                start = _block(p, C, b, h, tile, i, right, npart, hi, flo, fhi) * C.BN
+            for i in range(gl.maximum(now.npart, skip + 1), now.blocks):
+                start = _block(p, C, now, i) * C.BN
                 count += 1
                 w, o, m, l, e = _step(
-                    p, C, W, False, b, h, rows, start, lane, qa, k_bufs, v_bufs, bars, count, zero,
-                    w, o, m, l, e, OL, PL, dtype,
+                    p, C, W, False, now.b, now.h, rows, start, lane, qa, k_bufs, v_bufs, bars,
+                    count, zero, w, o, m, l, e, OL, PL, dtype,
                 )  # fmt: skip
             if C.OVERLAP:
-                v = _arrived(C, v_bufs, v_ready, count)
+                v = _arrived(C, v_bufs, bars.v_ready, count)
                 o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)
             count += 1
             if C.EARLY:
-                s, t, b, h, tile, right, npart, blocks, hi, flo, fhi = _next(
-                    C, W, FL, q, k_bufs, t_buf, bars, count, turn, r
-                )
+                s, now = _next(C, W, FL, q, k_bufs, t_buf, bars, count, turn, r)
                 s, o = warpgroup_mma_wait(0, [s, o])
             else:
                 o = warpgroup_mma_wait(0, [o])
         else:
             if APART:
-                _pass(C, turns, W)
+                _pass(C, bars.turns, W)
             if C.EARLY:
-                s, t, b, h, tile, right, npart, blocks, hi, flo, fhi = _next(
-                    C, W, FL, q, k_bufs, t_buf, bars, count, turn, r
-                )
+                s, now = _next(C, W, FL, q, k_bufs, t_buf, bars, count, turn, r)
                 s = warpgroup_mma_wait(0, [s])
         if not C.QREG and not C.ALIAS:
-            if blocks > 0:
-                mbarrier.arrive(q_empty.index(W), count=1)
+            if now.blocks > 0:
+                mbarrier.arrive(bars.q_empty.index(W), count=1)
         factor = _finish(p, C, this_b, this_h, first_row, o, m, l, e, SL, OL)
         o = o * gl.convert_layout(factor, gl.SliceLayout(1, OL))[:, None]
         tma.store_wait(0)
@@ -751,10 +721,10 @@ def _consumer(
         if C.ALIAS:
             tma.store_wait(0)
             gl.thread_barrier()
-            if blocks > 0:
-                mbarrier.arrive(q_empty.index(W), count=1)
+            if now.blocks > 0:
+                mbarrier.arrive(bars.q_empty.index(W), count=1)
         if not C.EARLY:
-            t, b, h, tile, right, npart, blocks, hi, flo, fhi = _receive(t_buf, t_ready, t_empty, r)
+            now = _receive(t_buf, bars, r)
         r += 1
     tma.store_wait(0)
 
@@ -856,7 +826,7 @@ def forward_kernel(
     turns = gl.allocate_shared_memory(gl.int64, [C.CONSUMERS, 1], mbarrier.MBarrierLayout())
     for w in gl.static_range(C.CONSUMERS):
         mbarrier.init(turns.index(w), count=1)
-    bars = (q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns)
+    bars = Bars(q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns)
     if C.CONSUMERS == 2:
         gl.warp_specialize(
             [
@@ -878,3 +848,7 @@ def forward_kernel(
             [4, 4, 1],
             [160, 160, 24],
         )
+
+
+# What every partition reads: the kernel's arguments between its descriptors and its constants.
+Params = namedtuple("Params", forward_kernel.arg_names[4:-1])

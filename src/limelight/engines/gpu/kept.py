@@ -78,9 +78,3 @@ def zeros(device: torch.device, size: int) -> torch.Tensor:
         return torch.zeros(size, dtype=torch.int32, device=device)
     stream = torch._C._cuda_getCurrentRawStream(device.index)
     return _zeros(device, stream, 1 << max(size - 1, 1).bit_length())
-
-
-@cache
-def no_seed(device: torch.device) -> torch.Tensor:
-    """cuDNN's backward asks for the seed of a dropout that there is not."""
-    return apart(lambda: torch.zeros((), dtype=torch.int64, device=device), device)

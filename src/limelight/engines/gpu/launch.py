@@ -25,7 +25,7 @@ if INTERPRETED:
 DIRECT = triton.__version__.startswith("3.6.")  # whose compiled kernels take these arguments
 KEPT = 4096  # layouts whose plan is remembered
 Run = Callable[[Call], State]
-_plans: dict[Any, Run] = {}
+_plans: dict[Any, Any] = {}
 _launches: dict[Any, Launch] = {}
 
 
@@ -51,17 +51,16 @@ def layout(call: Call) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def planned(make: Callable[[Call, bool], Run], call: Call, health: bool) -> State:
-    """Run a call as `make(call, health)` says calls of its layout are run; it is asked once."""
-    key = (make, health, layout(call))
+def planned(make: Callable[..., Any], call: Call, *options: Any) -> Any:
+    """How calls of this layout are run, as `make(call, *options)` says; it is asked once."""
+    key = (make, options, layout(call))
     run = _plans.get(key)
     if run is None:
-        run = make(call, health)
+        run = make(call, *options)
         if len(_plans) >= KEPT:
             _plans.clear()
         _plans[key] = run
-    with device_of(call):
-        return run(call)
+    return run
 
 
 def _watched() -> bool:
@@ -70,11 +69,31 @@ def _watched() -> bool:
 
 
 class Described(NamedTuple):
-    """A tensor [B, H, N, D] that TMA moves in blocks of so many rows and columns."""
+    """A tensor [B, H, N, D] that TMA moves in blocks of so many rows and columns.
+
+    In shared memory rows are swizzled by so many bytes.
+    """
 
     tensor: torch.Tensor
     rows: int
     size: int
+    swizzle: int = 128
+
+
+def reader(tensor: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """How TMA can read tensors of this layout (16-byte strides, last axis contiguous)."""
+    strides = tensor.stride()
+    fits = strides[3] == 1 and tensor.data_ptr() % 16 == 0
+    for axis in range(3):
+        if tensor.shape[axis] > 1 and (strides[axis] <= 0 or strides[axis] % 8):
+            fits = False
+    if not fits:
+        return lambda tensor: tensor.contiguous()
+    if any(stride % 8 for stride in strides[:3]):
+        # An axis of one element may have any stride; give it one that TMA takes.
+        taken = [s if s % 8 == 0 else 8 for s in strides[:3]] + [1]
+        return lambda tensor: tensor.as_strided(tensor.shape, taken)
+    return lambda tensor: tensor
 
 
 class Launch:
@@ -242,8 +261,8 @@ def empty_state(call: Call, health: bool) -> State:
     output = like_query(call, call.value_size)
     if not health:
         return State(output, torch.empty(shape, dtype=torch.float32, device=query.device))
-    rows = torch.empty((3, *shape), dtype=torch.float32, device=query.device)
-    return State(output, *rows.unbind(0))
+    rows = [torch.empty(shape, dtype=torch.float32, device=query.device) for _ in range(3)]
+    return State(output, *rows)
 
 
 def trivial(call: Call, health: bool) -> State | None:

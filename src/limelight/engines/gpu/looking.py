@@ -1,4 +1,4 @@
-"""How the portable kernels look at the weights: pooled pictures, and what each key receives."""
+"""How the GPU engines look at the weights: pictures and sums by kernels, the rest in torch."""
 
 from __future__ import annotations
 
@@ -6,18 +6,27 @@ from typing import Any
 
 import torch
 
-from limelight.call import Call
+from limelight.call import Call, beyond_float32
+from limelight.engines import _torch_pool
+from limelight.engines._torch_pool import block as block
+from limelight.engines._torch_pool import strongest as strongest
 from limelight.engines.gpu import blocks, launch
 
 
 def pool(
     call: Call, logsumexp: torch.Tensor, row_edges: Any, column_edges: Any, kind: str
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights pooled over rectangles: (values, allowed cells), each [B, Hq, rows, columns].
+) -> torch.Tensor:
+    if beyond_float32(call):
+        return _torch_pool.pool(call, logsumexp, row_edges, column_edges, kind)
+    with launch.device_of(call):
+        values, counts = _pool(call, logsumexp, row_edges, column_edges, kind == "max")
+    return _torch_pool.finish(values, counts, kind)
 
-    The rectangle (y, x) holds rows row_edges[y] to row_edges[y + 1] and keys column_edges[x] to
-    column_edges[x + 1]; `kind` is "max" or "sum". Values are float32, counts int64.
-    """
+
+def _pool(
+    call: Call, logsumexp: torch.Tensor, row_edges: Any, column_edges: Any, largest: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The largest or summed weight of each bin, and its number of allowed cells."""
     from limelight.engines.gpu import pool as kernels
 
     call = blocks.fitted(call)
@@ -37,7 +46,7 @@ def pool(
         picture.numel(),
         (launch.plain(call.query), launch.plain(call.key), where, launch.form_of(call), logsumexp,
          row_edges, column_edges, picture, counts, launch.sizes_of(call), height, width),
-        (tile.rows, tile.keys, launch.power_of_two(call.head_size), kind == "max", band, spans,
+        (tile.rows, tile.keys, launch.power_of_two(call.head_size), largest, band, spans,
          launch.precision_of(call)),
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
@@ -45,7 +54,13 @@ def pool(
 
 
 def received(call: Call, logsumexp: torch.Tensor) -> torch.Tensor:
-    """What each key receives, Σ of its weights over all queries: float32 [B, Hq, Nk]."""
+    if beyond_float32(call):
+        return _torch_pool.received(call, logsumexp)
+    with launch.device_of(call):
+        return _received(call, logsumexp)
+
+
+def _received(call: Call, logsumexp: torch.Tensor) -> torch.Tensor:
     from limelight.engines.gpu import pool as kernels
 
     call = blocks.fitted(call)

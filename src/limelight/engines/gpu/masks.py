@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from limelight.allowed import Allowed
 from limelight.engines.gpu.kept import remember
+from limelight.masks.allowed import Allowed
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +34,7 @@ class MaskArguments:
 
 def broadcast_strides(tensor: torch.Tensor, axes: int) -> tuple[int, ...]:
     """Strides of the leading axes, 0 where an axis has one element and stands for all."""
-    return tuple(
-        0 if tensor.shape[axis] == 1 else int(tensor.stride(axis)) for axis in range(axes)
-    )
+    return tuple(0 if tensor.shape[axis] == 1 else int(tensor.stride(axis)) for axis in range(axes))
 
 
 def in_pairs(array: torch.Tensor) -> bool:

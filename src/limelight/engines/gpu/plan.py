@@ -3,6 +3,7 @@
 ranges   one span a row: four numbers a tile, [any_low, any_high) seen by some row of it and
          [all_low, all_high) seen by all
 lists    anything else: the blocks that some row sees, the partly masked ones first, and how many
+keyed    the other way round, for gradients: the tiles of rows that see each block of keys
 """
 
 from __future__ import annotations
@@ -55,6 +56,27 @@ def lists(
     call: Call, mask: MaskArguments, where: Any, rows: int, keys: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(counts, blocks): int32 [B|1, H|1, tiles, 2] of (partial, all), and the blocks in order."""
+    return _in_order(_classes(call, mask, where, rows, keys))
+
+
+def keyed(call: Call, mask: MaskArguments, where: Any, rows: int, keys: int) -> torch.Tensor:
+    """int32 [B|1, H|1, blocks, 2 + tiles]: partial, all, and the tiles in order.
+
+    Spans do not change after they were made, so that theirs are kept.
+    """
+
+    def make() -> torch.Tensor:
+        classes = _classes(call, mask, where, rows, keys).transpose(-1, -2)
+        return torch.cat(_in_order(classes), -1)
+
+    if mask.dense is not None:
+        return make()
+    key = ("keyed", mask.low, mask.high, rows, keys, call.queries, call.keys)
+    return remember(call.allowed.spans, key, make, call.query.device)
+
+
+def _classes(call: Call, mask: MaskArguments, where: Any, rows: int, keys: int) -> torch.Tensor:
+    """int32 [B|1, H|1, tiles, blocks]: 0 where no row of a tile sees a block, 2 where all do."""
     from limelight.engines.gpu.classify import classify_kernel
 
     parts = [part for part in (mask.spans, mask.dense) if part is not None]
@@ -69,6 +91,10 @@ def lists(
         (where, classes, heads, call.queries, call.keys, rows),
         (64, keys, mask.band, mask.slots),
     )
+    return classes
+
+
+def _in_order(classes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     # Partial before full before empty; the kernel's loop without masks then needs no test.
     order = torch.where(classes == 1, 0, torch.where(classes == 2, 1, 2))
     listed = torch.argsort(order, dim=-1, stable=True).to(torch.int32)

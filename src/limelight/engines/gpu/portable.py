@@ -17,12 +17,19 @@ from limelight.engines.gpu.forward import Rows, forward_kernel
 from limelight.reference import State
 
 TINY = 1e-37  # a scale below it is 0
+TINY_KEYS = 256
 
 
 def forward(call: Call, health: bool) -> launch.Run:
     """How calls of this layout are run: a program a tile of rows, or split over the keys."""
     split = blocks.packs(call) and call.keys > 2 * blocks.forward(call).keys
-    return fitting_run(decode if split else tiles, call, health)
+    return fitting_run(decode if split else small if tiny(call) else tiles, call, health)
+
+
+def tiny(call: Call) -> bool:
+    """Whether launching a call takes longer than computing it."""
+    programs = -(-call.queries // 64) * call.batch * call.query_heads
+    return call.keys <= TINY_KEYS and programs <= blocks.chip(call.query.device).processors
 
 
 def fitting_run(plan: Callable[[Call, bool], launch.Run], call: Call, health: bool) -> launch.Run:
@@ -53,10 +60,19 @@ def upright(call: Call) -> Call:
 
 def tiles(call: Call, health: bool) -> launch.Run:
     """One program a tile of rows, and with care what something masked spoilt."""
-    numbers = Numbers.of(call)
-    passes = [_tiles(call, health, again=False)]
+    passes = [_tiles(call, health, care=False, again=False)]
     if call.hides:
-        passes.append(_tiles(call, health, again=True))
+        passes.append(_tiles(call, health, care=True, again=True))
+    return _in_turn(call, health, passes)
+
+
+def small(call: Call, health: bool) -> launch.Run:
+    """The same in one launch, with care at once."""
+    return _in_turn(call, health, [_tiles(call, health, care=call.hides, again=False)])
+
+
+def _in_turn(call: Call, health: bool, passes: list[tuple[int, launch.Launch]]) -> launch.Run:
+    numbers = Numbers.of(call)
 
     def run(call: Call) -> State:
         state = launch.empty_state(call, health)
@@ -68,14 +84,14 @@ def tiles(call: Call, health: bool) -> launch.Run:
     return run
 
 
-def _tiles(call: Call, health: bool, again: bool) -> tuple[int, launch.Launch]:
-    tile = blocks.square(call) if again else blocks.forward(call)
+def _tiles(call: Call, health: bool, care: bool, again: bool) -> tuple[int, launch.Launch]:
+    tile = blocks.square(call) if care else blocks.forward(call)
     _, band, spans = launch.where_of(call)
     kernel = launch.Launch(
         forward_kernel,
         (tile.rows, tile.keys, *blocks.widths(call), health, band, spans, call.sinks is not None,
-         launch.precision_of(call), again),
-        num_warps=tile.warps, num_stages=1 if again else tile.stages,
+         launch.precision_of(call), care, again),
+        num_warps=tile.warps, num_stages=1 if care else tile.stages,
     )  # fmt: skip
     return -(-call.queries // tile.rows) * call.batch * call.query_heads, kernel
 

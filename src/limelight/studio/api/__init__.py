@@ -7,8 +7,8 @@ from limelight.studio.api import (
     experiments,
     exports,
     heads,
-    kinds,
     learn,
+    live,
     models,
     runs,
 )
@@ -17,9 +17,9 @@ from limelight.studio.endpoint import Endpoint
 ENDPOINTS: tuple[Endpoint, ...] = (
     *captures.ENDPOINTS,
     *heads.ENDPOINTS,
-    *kinds.ENDPOINTS,
     *exports.ENDPOINTS,
     *models.ENDPOINTS,
+    *live.ENDPOINTS,
     *learn.ENDPOINTS,
     *experiments.ENDPOINTS,
     *runs.ENDPOINTS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
@@ -14,7 +14,6 @@ Index = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 Few = Annotated[int, msgspec.Meta(ge=1, le=64)]
 Part = Annotated[str, msgspec.Meta(pattern=r"^\d{1,10}:\d{1,10}$")]  # from:to, as in Python
-Pool = Literal["max", "mean"]
 
 
 class OfCapture(Asked, frozen=True):

@@ -2,114 +2,65 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from limelight.arrays import jsonable
-from limelight.capture.health import FIGURES
-from limelight.pictures.png import encode
-from limelight.report.facts import facts, health_of
-from limelight.report.facts import summary as brief
 from limelight.studio.answers import NotFound
 from limelight.studio.api.asked import Index, OfCapture, OfEntry, OfSite
 from limelight.studio.endpoint import Binary, Endpoint, MediaTypes, Nothing
 from limelight.studio.measure import measure
-from limelight.studio.shelf import Book, Damaged, Origin
+from limelight.studio.shelf import Book, Damaged
 from limelight.studio.work import Cancel
+from limelight.views import facts
+from limelight.views.kinds import kinds
+from limelight.views.order import findings
+from limelight.views.schema import CaptureInfo, CaptureSummary, Finding, HealthTable, SiteHealth
+from limelight.writing.png import encode
 
 if TYPE_CHECKING:
     from limelight.studio.studio import Studio
-
-Numbers = list[float | None]
-
-
-class CaptureSummary(msgspec.Struct, kw_only=True):
-    id: str
-    origin: Origin
-    title: str
-    model: str
-    text: str
-    layers: int
-    heads: int
-    tokens: int
-    image: bool
-
-
-class SiteInfo(msgspec.Struct, kw_only=True):
-    index: int
-    name: str
-    layer: int
-    kind: str
-    batch: int
-    heads: int
-    key_heads: int
-    queries: int
-    keys: int
-    head_size: int
-    value_size: int
-    scale: float | None
-    softcap: float | None
-    sinks: bool
-    bias: bool
-    mask: str
-
-
-class CaptureInfo(CaptureSummary, kw_only=True):
-    source: dict[str, Any]
-    key_tokens: list[list[str]]
-    query_tokens: list[list[str]]
-    grid: list[int] | None
-    grid_start: int
-    sites: list[SiteInfo]
-
-
-class SiteHealth(msgspec.Struct, kw_only=True):
-    """One row of the grid: figure → one number a head."""
-
-    site: int
-    figures: dict[str, Numbers]
-    verdicts: list[str]
-
-
-class HealthTable(msgspec.Struct, kw_only=True):
-    layers: list[int]
-    heads: int
-    figures: dict[str, list[Numbers]]
-    verdicts: list[list[str]]
 
 
 class OfSiteEntry(OfSite, frozen=True):
     batch: Index = 0
 
 
-def captures(studio: Studio, _: Nothing, __: Cancel) -> list[CaptureSummary]:
-    return [found for found in studio.shelf.facts(summary) if not isinstance(found, Damaged)]
+def captures(studio: Studio, _: Nothing, cancel: Cancel) -> list[CaptureSummary]:
+    return [
+        found for found in studio.shelf.facts(summary, cancel) if not isinstance(found, Damaged)
+    ]
 
 
-def damaged(studio: Studio, _: Nothing, __: Cancel) -> list[Damaged]:
-    return [found for found in studio.shelf.facts(summary) if isinstance(found, Damaged)]
+def damaged(studio: Studio, _: Nothing, cancel: Cancel) -> list[Damaged]:
+    return [found for found in studio.shelf.facts(summary, cancel) if isinstance(found, Damaged)]
 
 
 def capture(studio: Studio, asked: OfCapture, _: Cancel) -> CaptureInfo:
     book = studio.shelf.book(asked.id)
-    return msgspec.convert({**facts(book.capture), **_named(book)}, CaptureInfo)
+    return facts.facts(book.capture, book.id, book.origin)
 
 
 def health(studio: Studio, asked: OfEntry, cancel: Cancel) -> HealthTable:
     """Every site's figures, one site after the other."""
     book = studio.shelf.book(asked.id)
     rows = [_health(book, index, asked.batch, cancel) for index in range(len(book.capture.sites))]
-    return HealthTable(
-        layers=[site.layer for site in book.capture.sites],
-        heads=max((site.heads for site in book.capture.sites), default=0),
-        figures={name: [row.figures[name] for row in rows] for name in FIGURES},
-        verdicts=[row.verdicts for row in rows],
-    )
+    return facts.health_table(book.capture, rows)
 
 
 def site_health(studio: Studio, asked: OfSiteEntry, cancel: Cancel) -> SiteHealth:
     return _health(studio.shelf.book(asked.id), asked.site, asked.batch, cancel)
+
+
+def capture_findings(studio: Studio, asked: OfEntry, cancel: Cancel) -> list[Finding]:
+    """What to look at first, first: every head with its kinds and a sentence."""
+    book = studio.shelf.book(asked.id)
+
+    def find() -> list[Finding]:
+        sites = [measure(site, cancel) for site in book.capture.sites]
+        found = kinds(book.capture, asked.batch, lambda _, __: cancel.check())
+        health = [facts.health_of(site, asked.batch) for site in sites]
+        return findings(book.capture, health, found, asked.batch)
+
+    return book.findings.get(asked.batch, find)
 
 
 def image(studio: Studio, asked: OfEntry, _: Cancel) -> Binary:
@@ -121,12 +72,7 @@ def image(studio: Studio, asked: OfEntry, _: Cancel) -> Binary:
 
 
 def summary(book: Book) -> CaptureSummary:
-    return msgspec.convert({**brief(book.capture), **_named(book)}, CaptureSummary)
-
-
-def _named(book: Book) -> dict[str, str]:
-    title = brief(book.capture)["title"] or book.id.replace(":", " / ")
-    return {"id": book.id, "origin": book.origin, "title": title}
+    return facts.summary(book.capture, book.id, book.origin)
 
 
 def _health(book: Book, index: int, batch: int, cancel: Cancel) -> SiteHealth:
@@ -136,9 +82,7 @@ def _health(book: Book, index: int, batch: int, cancel: Cancel) -> SiteHealth:
         raise NotFound(f"there is no batch entry {batch} in {book.id}: there are {entries}")
 
     def summed() -> SiteHealth:
-        seen = health_of(measure(site, cancel), batch)
-        figures = {name: jsonable(getattr(seen, name)) for name in FIGURES}
-        return SiteHealth(site=index, figures=figures, verdicts=seen.verdict.tolist())
+        return facts.site_health(index, facts.health_of(measure(site, cancel), batch))
 
     found: SiteHealth = book.health.get((index, batch), summed)
     return found
@@ -153,6 +97,8 @@ ENDPOINTS = (
              "Health figures of every head of one batch entry, layers down.", lane="heavy"),
     Endpoint("/api/captures/{id}/sites/{site}/health", site_health, OfSiteEntry, SiteHealth,
              "Health figures of one site's heads, of one batch entry.", lane="heavy"),
+    Endpoint("/api/captures/{id}/findings", capture_findings, OfEntry, list[Finding],
+             "What was found of every head, what to look at first first.", lane="heavy"),
     Endpoint("/api/captures/{id}/image", image, OfEntry, MediaTypes("image/png"),
              "The picture a vision model saw."),
 )  # fmt: skip

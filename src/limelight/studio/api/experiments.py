@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from limelight import experiments
+from limelight.learn import experiments
 from limelight.studio.endpoint import Endpoint, Nothing
 from limelight.studio.work import Cancel
+from limelight.views.schema import Numbers
 
 if TYPE_CHECKING:
     from limelight.studio.studio import Studio
 
-Numbers = list[float | None]
+TrainingFigure = Literal["loss", "score_gradient", "spread", "saturated"]
 
 
 class ScalingFacts(msgspec.Struct):
@@ -44,7 +45,7 @@ class ScalingRuns(msgspec.Struct, kw_only=True):
 
 class ScalingResults(msgspec.Struct, kw_only=True):
     facts: ScalingFacts
-    figures: dict[str, str]  # name → in words
+    figures: dict[TrainingFigure, str]  # in words
     settings: dict[str, str]
     scales: list[str]
     sizes: list[int]

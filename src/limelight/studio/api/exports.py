@@ -12,11 +12,12 @@ import msgspec
 
 from limelight.pictures import heatmap as draw
 from limelight.report import report
-from limelight.report.facts import numbers
-from limelight.studio.api.asked import Index, OfCapture, OfHead, Part, Pixels, Pool, part
+from limelight.studio.api.asked import Index, OfCapture, OfHead, Part, Pixels, part
 from limelight.studio.endpoint import Binary, Endpoint, MediaTypes
 from limelight.studio.measure import measure
 from limelight.studio.work import Cancel
+from limelight.views.facts import numbers
+from limelight.views.schema import Pool
 
 if TYPE_CHECKING:
     from limelight.studio.studio import Studio
@@ -48,7 +49,7 @@ def picture(studio: Studio, asked: OfPicture, cancel: Cancel) -> Binary:
     columns = part(asked.columns, site.keys, "columns")
     shape = (min(asked.side, rows[1] - rows[0]), min(asked.side, columns[1] - columns[0]))
     cancel.check()
-    seen = site.heatmap(shape, asked.pool, rows, columns)
+    seen = site.heatmap(shape, asked.pool, rows, columns, head=0)
     layer, head = numbers(book.capture, asked.site, asked.head)
     drawn = draw(
         seen, tokens=site.labels("key"), query_tokens=site.labels("query"), theme=asked.theme,

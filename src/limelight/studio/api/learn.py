@@ -1,4 +1,4 @@
-"""/api/exercise and /api/quiz: what Learn asks of limelight.exercises."""
+"""/api/exercise and /api/quiz: what Learn asks of limelight.learn.exercises."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
-from limelight import exercises
+from limelight.learn import exercises
 from limelight.studio.endpoint import Asked, Endpoint, Nothing
 from limelight.studio.work import Cancel
 
 if TYPE_CHECKING:
     from limelight.studio.studio import Studio
 
-Step = Literal["raw", "scaled", "weights", "output", "dominant"]
+Step = Literal["raw", "scaled", "weights", "output", "key", "value", "why"]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Level = Annotated[int, msgspec.Meta(ge=0, le=max(exercises.LEVELS))]
 Typed = Annotated[str, msgspec.Meta(max_length=100)]
@@ -35,6 +35,7 @@ class OfCheck(OfStep, frozen=True):
 class StepInfo(msgspec.Struct):
     step: Step
     question: str
+    options: list[str]
     hints: list[str]
 
 

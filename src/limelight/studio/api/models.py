@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import importlib.util
 import io
 import threading
@@ -18,12 +19,15 @@ import msgspec
 
 from limelight import hf
 from limelight.errors import ArgumentError, LimelightError
+from limelight.intake import from_json, read_bounded
 from limelight.studio.answers import Missing, NotFound
 from limelight.studio.api.asked import Name
-from limelight.studio.api.captures import CaptureSummary, summary
+from limelight.studio.api.captures import summary
 from limelight.studio.endpoint import Asked, Endpoint, Nothing
 from limelight.studio.folders import check
+from limelight.studio.limits import Limits
 from limelight.studio.work import Cancel
+from limelight.views.schema import CaptureSummary
 
 if TYPE_CHECKING:
     from limelight.studio.studio import Studio
@@ -108,34 +112,35 @@ def make_capture(studio: Studio, asked: ToMake, cancel: Cancel) -> CaptureSummar
 
 def places(studio: Studio) -> dict[str, tuple[str, str, Literal["text", "image"]]]:
     """id → title, path and what it takes, of every model there is."""
-    from limelight.hf.places import BUILTIN, find
+    from limelight.hf.places import BUILTIN, place_of
 
     found: dict[str, tuple[str, str, Literal["text", "image"]]] = {}
     for name, package in BUILTIN.items():
         try:
-            find(name)
+            place_of(name)
         except LimelightError:
             continue
         found[name] = (str(package.facts["model"]), name, "text")
-    for listed in studio.folders.find(".gguf").values():
-        path = check(listed, studio.limits.file_bytes)
-        found.setdefault(listed.id, (listed.id.replace(":", " / "), str(path), "text"))
-    for listed in studio.folders.find(".json").values():
-        if listed.path.name != "config.json":
-            continue
-        folder = check(listed, studio.limits.config_bytes).parent
-        if any(folder.glob("*.safetensors")):
-            name = ":".join(listed.id.split(":")[:-1]) or listed.folder.name
-            takes: Literal["text", "image"] = "image" if _sees(folder) else "text"
-            found.setdefault(name, (name.replace(":", " / "), str(folder), takes))
+    limits = studio.limits
+    for listed in studio.folders.find(".gguf", ".json").values():
+        with contextlib.suppress(LimelightError, OSError):  # a bad file is none, and costs no other
+            if listed.path.suffix.lower() == ".gguf":
+                path = check(listed, limits.file_bytes)
+                found.setdefault(listed.id, (listed.id.replace(":", " / "), str(path), "text"))
+            elif listed.path.name == "config.json":
+                folder = check(listed, limits.config_bytes).parent
+                if any(folder.glob("*.safetensors")):
+                    name = ":".join(listed.id.split(":")[:-1]) or listed.folder.name
+                    takes: Literal["text", "image"] = "image" if _sees(folder, limits) else "text"
+                    found.setdefault(name, (name.replace(":", " / "), str(folder), takes))
     return found
 
 
-def _sees(folder: Any) -> bool:
+def _sees(folder: Any, limits: Limits) -> bool:
     """Whether a model folder is a vision model's: it says how its images are cut into patches."""
     try:
-        config = msgspec.json.decode((folder / "config.json").read_bytes())
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        config = from_json(read_bounded(folder / "config.json", limits.config_bytes).decode())
+    except ValueError:
         return False
     has_text = (folder / "tokenizer.json").is_file() or (folder / "tokenizer_config.json").is_file()
     return isinstance(config, dict) and "patch_size" in config and not has_text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -13,12 +14,14 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from limelight.arrays import jsonable
 from limelight.errors import LimelightError
 from limelight.journal import Figure
-from limelight.journal.reading import AlarmLine, Numbers, Tail, is_journal
+from limelight.journal.reading import AlarmLine, Bound, Numbers, Tail, is_journal
+from limelight.journal.run import Alarm, Run, SiteOfRun
 from limelight.studio.answers import to_json
 from limelight.studio.api.asked import Index, Name
 from limelight.studio.endpoint import Asked, Endpoint, Nothing
 from limelight.studio.folders import check
-from limelight.studio.runs import Run, SiteOfRun
+from limelight.studio.folders import opened as open_listed
+from limelight.studio.guard import PROTOCOL
 from limelight.studio.work import Cancel
 
 if TYPE_CHECKING:
@@ -46,14 +49,15 @@ class RunInfo(msgspec.Struct, kw_only=True):
     restarts: list[int]
     heads: int
     sites: list[SiteOfRun]
-    bounds: list[dict[str, Any]]
+    bounds: list[Bound]
     events: list[AlarmLine]
+    alarms: list[Alarm]
 
 
 class RunView(msgspec.Struct, kw_only=True):
     """values[head][column]; column c covers the records from steps[c] to last_steps[c]."""
 
-    figure: str
+    figure: Figure
     records: int
     steps: list[int]
     last_steps: list[int]
@@ -91,7 +95,7 @@ def run(studio: Studio, asked: OfRun, _: Cancel) -> RunInfo:
         first_step=first.steps[0] if first.steps else None,
         last_step=first.last_steps[-1] if first.steps else None,
         ended=held.ended, restarts=held.restarts, heads=held.heads, sites=list(held.sites.values()),
-        bounds=held.bounds, events=held.events,
+        bounds=held.bounds, events=held.events, alarms=held.alarms,
     )  # fmt: skip
 
 
@@ -108,11 +112,11 @@ def run_view(studio: Studio, asked: OfView, _: Cancel) -> RunView:
 
 def opened(studio: Studio, name: str) -> Run:
     """The run as far as it has been written."""
-    listed = studio.folders.get(f"{name}{ENDING}", ENDING)
-    path = check(listed, studio.limits.run_bytes)
-    held = studio.runs.get(path) or Run(Tail(path, studio.limits.run_bytes))
+    listed, most = studio.folders.get(f"{name}{ENDING}", ENDING), studio.limits.run_bytes
+    path = check(listed, most)
+    held = studio.runs.get(path, lambda: Run(Tail(path, most, partial(open_listed, listed, most))))
     held.read_on()
-    return studio.runs.setdefault(path, held)
+    return held
 
 
 class Live:
@@ -122,7 +126,7 @@ class Live:
 
     def route(self, studio: Studio) -> WebSocketRoute:
         async def handle(socket: WebSocket) -> None:
-            await socket.accept()
+            await socket.accept(PROTOCOL if PROTOCOL in socket.scope["subprotocols"] else None)
             if studio.sockets >= studio.limits.sockets:
                 await socket.close(1013, "too many pages watch runs already")
                 return

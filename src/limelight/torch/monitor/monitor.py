@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -30,6 +31,7 @@ from limelight.journal.writing import Journal
 from limelight.torch import bridge
 from limelight.torch.monitor import patch
 from limelight.torch.monitor.alarms import DEFAULTS, Alarm, Alarms
+from limelight.torch.monitor.boards import boards, scalars
 from limelight.torch.monitor.tally import Tally, figures, finite, gather
 
 
@@ -47,6 +49,8 @@ class Monitor:
     alarms        rules as `Alarm`; DEFAULTS watch logits, collapse, one-hot heads and NaN
     on_alarm      called with each alarm line, raised or cleared
     tensorboard   a directory, or an open SummaryWriter
+    wandb         what wandb.init() returned, or True for the run that is open
+    mlflow        the id of a run, or True for the active one
     group         a torch.distributed group whose ranks are summed up into the one record that its
                   first rank writes; every rank must then have a monitor. None: the first rank
                   records its own rows and the others do nothing
@@ -65,6 +69,8 @@ class Monitor:
         alarms: Sequence[Alarm] = DEFAULTS,
         on_alarm: Callable[[dict[str, Any]], None] | None = None,
         tensorboard: Any = None,
+        wandb: Any = None,
+        mlflow: Any = None,
         group: Any = None,
         sdpa: bool = False,
         start: int = 0,
@@ -84,8 +90,8 @@ class Monitor:
         self._unnamed = 0
         self._open = True
         self._journal = Journal(path) if path is not None and self._first else None
-        self._board = _board(tensorboard) if self._first else None
-        self._owns_board = self._board is not tensorboard  # an open writer is the caller's to close
+        targets = {"tensorboard": tensorboard, "wandb": wandb, "mlflow": mlflow}
+        self._boards = boards(**targets) if self._first else []
         self._patch = patch.Patch(model, sdpa=sdpa)
         self._write({
             "kind": "run", "format": FORMAT, "version": VERSION, "every": every,
@@ -114,6 +120,13 @@ class Monitor:
         self._listen()
         return record
 
+    def note_clips(self, limit: float, clips: Sequence[Any]) -> None:
+        """Write down what QKClip did after the step that is under way."""
+        heads = [{**asdict(clip), "max_logit": finite(clip.max_logit),
+                  "factor": finite(clip.factor)} for clip in clips]  # fmt: skip
+        if self._open:
+            self._write({"kind": "clip", "step": self.count, "limit": limit, "heads": heads})
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Passes inside do not count, such as an evaluation in training mode."""
@@ -135,8 +148,8 @@ class Monitor:
         self._open = False
         if self._journal is not None:
             self._journal.close()
-        if self._board is not None:
-            (self._board.close if self._owns_board else self._board.flush)()
+        for board in self._boards:
+            board.close()
 
     def __enter__(self) -> Monitor:
         return self
@@ -186,9 +199,8 @@ class Monitor:
     def _publish(self, record: dict[str, Any]) -> None:
         self.records.append(record)
         self._write(record)
-        if self._board is not None:
-            for tag, value in _scalars(record):
-                self._board.add_scalar(tag, value, record["step"])
+        for board in self._boards:
+            board.add(dict(scalars(record)), record["step"])
         for line in self.alarms.update(record):
             self._write(line)
             if self.on_alarm is not None:
@@ -230,30 +242,6 @@ def _rank(group: Any) -> int:
     if not (distributed.is_available() and distributed.is_initialized()):
         return 0
     return distributed.get_rank(group)
-
-
-def _board(target: Any) -> Any:
-    if target is None or hasattr(target, "add_scalar"):
-        return target
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ArgumentError(
-            "tensorboard=… was asked for and the package is not installed: pip "
-            "install tensorboard, or leave it out"
-        ) from None
-    return SummaryWriter(str(target))
-
-
-def _scalars(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """What a dashboard shows of a record: each site's worst head, and the mean."""
-    worst = {"max_logit": max, "entropy": min, "spread": min, "saturated": max}
-    for site in record["sites"]:
-        for figure, pick in worst.items():
-            values = [x for x in site[figure] if x is not None]
-            if values:
-                yield f"limelight/{figure}/{pick.__name__}/{site['name']}", pick(values)
-                yield f"limelight/{figure}/mean/{site['name']}", sum(values) / len(values)
 
 
 def _warn(message: str) -> None:

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 
-from limelight.torch import functional
+from limelight.torch import bridge, functional
 from limelight.torch.bridge import SITE
 
 _stack: list[str] = []  # names of the modules whose forward is under way, innermost last
 _patches: list[Patch] = []
+_before: WeakKeyDictionary[nn.Module, list[Any]] = WeakKeyDictionary()  # names, one for each patch
 
 
 class Patch:
     """Writes its path in the model on every module; undone by remove().
 
     With `sdpa`, torch.nn.functional.scaled_dot_product_attention becomes limelight's, and hooks
-    keep track of which module is calling it. A call with dropout stays with torch, unseen.
+    keep track of which module is calling it. nn.MultiheadAttention calls it unless it is asked for
+    its weights; then the same attention runs once more, without them, in the steps that are seen.
     """
 
     def __init__(self, model: nn.Module, *, sdpa: bool) -> None:
-        self._before: list[tuple[nn.Module, Any]] = []
+        self._named: list[nn.Module] = []
         self._hooks: list[Any] = []
         for path, module in bare(model).named_modules():
             name = path.replace("_orig_mod.", "").replace("_checkpoint_wrapped_module.", "")
-            self._before.append((module, module.__dict__.get(SITE)))
+            self._named.append(module)
+            _before.setdefault(module, []).append(module.__dict__.get(SITE))
             module.__dict__[SITE] = name or type(module).__name__
             if sdpa and not _is_leaf(module):
                 self._hooks.append(module.register_forward_pre_hook(_enter))
@@ -35,25 +40,37 @@ class Patch:
         if sdpa:
             _patches.append(self)
             nn.functional.scaled_dot_product_attention = _attention
+            nn.functional.multi_head_attention_forward = _multi_head
 
     def current(self) -> str:
         """The module whose forward is under way."""
         return _stack[-1] if _stack else ""
 
     def remove(self) -> None:
-        for module, name in self._before:
-            if name is None:
+        for module in self._named:
+            first, *others = _before[module]
+            if others:  # another has named it, too
+                _before[module] = [first, *others[1:]]
+                continue
+            del _before[module]
+            if first is None:
                 module.__dict__.pop(SITE, None)
             else:
-                module.__dict__[SITE] = name
+                module.__dict__[SITE] = first
         for hook in self._hooks:
             hook.remove()
         if self in _patches:
             _patches.remove(self)
             if not _patches:
                 nn.functional.scaled_dot_product_attention = _torch_attention
+                nn.functional.multi_head_attention_forward = _torch_multi_head
                 _stack.clear()
-        self._before, self._hooks = [], []
+        self._named, self._hooks = [], []
+
+
+def site_of(module: nn.Module) -> str:
+    """The name that a patch gave the module."""
+    return str(getattr(module, SITE, ""))
 
 
 def bare(model: nn.Module) -> nn.Module:
@@ -68,6 +85,8 @@ def bare(model: nn.Module) -> nn.Module:
 
 
 _torch_attention = nn.functional.scaled_dot_product_attention
+_torch_multi_head = nn.functional.multi_head_attention_forward
+_arguments = signature(_torch_multi_head)
 
 
 def _attention(
@@ -75,14 +94,23 @@ def _attention(
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> torch.Tensor:  # fmt: skip
     given = (query, key, value, attn_mask, dropout_p, is_causal)
-    if dropout_p > 0.0:
-        return _torch_attention(*given, scale=scale, enable_gqa=enable_gqa)
     site = _stack[-1] if _stack else ""
     return functional.scaled_dot_product_attention(*given, scale, enable_gqa, site=site)
 
 
+def _multi_head(*given: Any, **named: Any) -> Any:
+    asked = _arguments.bind(*given, **named)
+    asked.apply_defaults()
+    if asked.arguments["need_weights"] and bridge.watched():
+        # Without dropout: health is that of the weights before it, and nothing is drawn.
+        asked.arguments.update(need_weights=False, training=False)
+        with torch.no_grad():
+            _torch_multi_head(*asked.args, **asked.kwargs)
+    return _torch_multi_head(*given, **named)
+
+
 def _enter(module: nn.Module, _: Any) -> None:
-    _stack.append(str(getattr(module, SITE, "")))
+    _stack.append(site_of(module))
 
 
 def _leave(module: nn.Module, *_: Any) -> None:

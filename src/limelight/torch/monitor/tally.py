@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -27,14 +28,14 @@ class Tally:
         """Count one pass."""
         health = Health.of(call, state)
         shape = (call.batch, call.query_heads, call.queries)
-        fields = (health.max_logit, health.logsumexp, health.entropy, health.keys)
-        health = Health(*(x.reshape(shape) for x in fields))
+        figures = (getattr(health, field.name) for field in fields(health))
+        health = Health(*(x if x is None else x.reshape(shape) for x in figures))
         max_prob, judged = health.max_prob, health.judged
-        figures = (
-            torch.ones_like(judged), judged, max_prob.isnan(), max_prob, health.entropy,
+        sums = (
+            health.keys > 0, judged, max_prob.isnan(), max_prob, health.entropy,
             health.spread, health.peaked, health.saturated,
         )  # fmt: skip
-        for column, figure in enumerate(figures):
+        for column, figure in enumerate(sums):
             if SUMS[column] in MEANS:
                 figure = torch.where(judged, figure, 0)
             self.sums[:, column] += figure.sum((0, 2), dtype=torch.float64)

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from limelight.allowed import Allowed
 from limelight.attention import Inspection
 from limelight.errors import ArgumentError
-from limelight.health import Health
+from limelight.health import Health, count_outcomes
 from limelight.masks import as_mask
-from limelight.torch import operators
+from limelight.masks.allowed import Allowed
+from limelight.masks.tensors import count_keys
 from limelight.torch.parallel import ring
 from limelight.torch.parallel.agreement import EXCHANGES, Asked, agree
 from limelight.torch.parallel.exchange import Ring
@@ -93,13 +93,16 @@ class ContextParallel:
         return output
 
     def inspect(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Inspection:
-        """Output and health of this rank's rows, as one device would have them."""
+        """Output and health of this rank's rows, as one device would have them, with gradients."""
         work, tensors = self._plan(query, key, value, health=True, **options)
         output, logsumexp, max_logit, entropy = ring.Parallel.apply(work, *tensors)
-        counts = [operators.count(call) for call in work.row_calls(tensors[0], tensors[3])]
+        counts = [
+            count_keys(call.allowed, call.bias, query.device)
+            for call in work.row_calls(tensors[0], tensors[3])
+        ]
         keys = torch.cat([x.expand(*output.shape[:2], -1) for x in counts], 2)
-        measured = (max_logit, logsumexp, entropy, keys)
-        return Inspection(output, Health(*(x.detach() for x in measured)))
+        outcomes = None if tensors[4] is None else count_outcomes(keys, tensors[4])
+        return Inspection(output, Health(max_logit, logsumexp, entropy, keys, outcomes))
 
     def _plan(
         self, query: Tensor, key: Tensor, value: Tensor, *, health: bool, mask: Any = None,

@@ -23,7 +23,9 @@ def gather_health(
     """The health of all rows in the order of the sequence, on every rank."""
     same = {"group": resolve(group, mesh), "layout": layout}
     parts = (getattr(health, field.name) for field in fields(health))
-    return Health(*(unshard(torch.as_tensor(part), -1, **same) for part in parts))
+    return Health(*(
+        None if part is None else unshard(torch.as_tensor(part), -1, **same) for part in parts
+    ))  # fmt: skip
 
 
 def gather_capture(
@@ -74,6 +76,7 @@ def _site(site: Site, group: Any, layout: str, mask: Mask | None) -> Site:
     return replace(
         site, query=whole(site.query), key=whole(site.key), value=whole(site.value), rows=rows,
         mask=site.mask if mask is None else mask, tokens=(), query_tokens=(),
+        real_keys=whole(site.real_keys, 1), real_queries=whole(site.real_queries, 1),
     )  # fmt: skip
 
 

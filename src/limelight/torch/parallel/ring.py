@@ -9,7 +9,7 @@ the end as a key of its own without a value.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from limelight.allowed import Allowed
 from limelight.call import Call
-from limelight.reference import State, merge
+from limelight.masks.allowed import Allowed
+from limelight.reference import State, merge, reduce_to
 from limelight.torch import bridge
 from limelight.torch.parallel import exchange
 from limelight.torch.parallel.exchange import Ring
@@ -79,6 +79,8 @@ class Work:
             return None
         if bias is not None:
             bias = _bias_part(bias, rows[1], columns)
+            # A column for each key: how a row's gradient is shared out over the parts is theirs.
+            bias = bias.expand(*bias.shape[:3], allowed.nk)
         query = query[:, :, rows[1]]
         batch = (query.shape[0],)
         return Call(query, key, value, allowed, bias, self.scale, self.softcap, None, batch, False)
@@ -124,36 +126,43 @@ class Parallel(torch.autograd.Function):
         output = torch.cat([state.output for state in done], 2).to(query.dtype)
         logsumexp = torch.cat([state.logsumexp for state in done], 2)
         ctx.work = work
-        ctx.save_for_backward(query, key, value, bias, sinks, output, logsumexp)
         ctx.set_materialize_grads(False)
-        if not work.health:
-            none = logsumexp.new_empty(0)
-            ctx.mark_non_differentiable(logsumexp, none)
-            return output, logsumexp, none, none
-        max_logit = torch.cat([state.max_logit for state in done], 2)
-        entropy = torch.cat([state.entropy for state in done], 2)
-        ctx.mark_non_differentiable(logsumexp, max_logit, entropy)
+        max_logit = entropy = logsumexp.new_empty(0)
+        if work.health:
+            max_logit = torch.cat([state.max_logit for state in done], 2)
+            entropy = torch.cat([state.entropy for state in done], 2)
+        ctx.save_for_backward(query, key, value, bias, sinks, output, logsumexp, entropy)
+        ctx.mark_non_differentiable(max_logit, *(() if work.health else (logsumexp, entropy)))
         return output, logsumexp, max_logit, entropy
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_output: Tensor | None, *_: Any) -> tuple[Any, ...]:
+    def backward(
+        ctx: Any, by_output: Tensor | None, by_logsumexp: Tensor | None, _: Any,
+        by_entropy: Tensor | None,
+    ) -> tuple[Any, ...]:  # fmt: skip
         work: Work = ctx.work
-        query, key, value, bias, sinks, output, logsumexp = ctx.saved_tensors
-        if grad_output is None:
-            grad_output = torch.zeros_like(output)  # the other ranks count on this one
-        grad_output = grad_output.resolve_neg()  # engines read the memory itself
+        query, key, value, bias, sinks, output, logsumexp, entropy = ctx.saved_tensors
+        if by_output is None:
+            by_output = torch.zeros_like(output)  # the other ranks count on this one
+        given = by_output, by_logsumexp, by_entropy
+        grads_of = [None if x is None else x.resolve_neg() for x in given]  # memory as it is
         wide = _wide(query.dtype)
-        sums = _Sums(work, query, bias, wide, State(output, logsumexp), grad_output)
+        state = State(output, logsumexp, None, None if by_entropy is None else entropy)
+        sums = _Sums(work, query, bias, wide, state, grads_of)
         collect = _gathered_gradients if work.gathers else _ring_gradients
         grad_key, grad_value = collect(work, key, value, sums)
         needs = ctx.needs_input_grad
         grad_sinks = None
         if sinks is not None and needs[5]:
-            mean = (grad_output.to(wide) * output.to(wide)).sum(-1)  # [B, Hq, nq]
-            share = (sinks.to(wide)[:, None] - logsumexp).exp()
-            share = torch.where(logsumexp == -math.inf, 0.0, share)
-            grad_sinks = -(share * mean).sum((0, 2)).to(sinks.dtype)
+            slope = -(by_output.to(wide) * output.to(wide)).sum(-1)  # [B, Hq, nq]
+            log_share = sinks.to(wide)[:, None] - logsumexp
+            share = torch.where(logsumexp == -math.inf, 0.0, log_share.exp())
+            if by_logsumexp is not None:
+                slope = slope + by_logsumexp
+            if by_entropy is not None:
+                slope = slope - by_entropy * (torch.where(share == 0, 0.0, log_share) + entropy)
+            grad_sinks = (share * slope).sum((0, 2)).to(sinks.dtype)
         return (
             None, sums.query.to(query.dtype), grad_key.to(key.dtype), grad_value.to(value.dtype),
             None if sums.bias is None or not needs[4] else sums.bias.to(bias.dtype), grad_sinks,
@@ -165,10 +174,10 @@ class _Sums:
 
     def __init__(
         self, work: Work, query: Tensor, bias: Tensor | None, wide: torch.dtype, state: State,
-        grad_output: Tensor,
+        grads_of: Sequence[Tensor | None],
     ) -> None:  # fmt: skip
         self.work, self.given, self.given_bias, self.wide = work, query, bias, wide
-        self.state, self.grad_output = state, grad_output
+        self.state, self.grads_of = state, grads_of
         self.query = torch.zeros(query.shape, dtype=wide, device=query.device)
         self.bias = (
             None if bias is None else torch.zeros(bias.shape, dtype=wide, device=bias.device)
@@ -183,14 +192,16 @@ class _Sums:
             call = self.work.rectangle(self.given, key, value, self.given_bias, rows, columns)
             if call is None:
                 continue
-            state = State(self.state.output[:, :, here], self.state.logsumexp[:, :, here])
-            grads = bridge.backward(call, self.work.engine, state, self.grad_output[:, :, here])
+            known = (self.state.output, self.state.logsumexp, None, self.state.entropy)
+            state = State(*(None if x is None else x[:, :, here] for x in known))
+            own = (None if x is None else x[:, :, here] for x in self.grads_of)
+            grads = bridge.backward(call, self.work.engine, state, *own)
             self.query[:, :, here] += grads.query
             grad_key += grads.key
             grad_value += grads.value
             if self.bias is not None:
                 part = _bias_part(self.bias, here, columns)
-                part += grads.bias
+                part += reduce_to(grads.bias, part.shape)
             del grads  # before the next rectangle makes its own
 
 

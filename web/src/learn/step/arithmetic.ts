@@ -23,6 +23,7 @@ interface Toy {
   readonly key: Matrix;
   readonly value: Matrix;
   readonly causal: boolean;
+  readonly drawn: readonly boolean[];
   readonly trace: Trace;
 }
 
@@ -44,7 +45,9 @@ export function arithmetic(stage: Term, toy: Toy, { table, row, column }: Point)
   switch (stage) {
     case "input":
       return {
-        what: `How much of a ${FEATURES[column]} is ${from}?`,
+        what: toy.drawn[row]
+          ? `Drawn at random for ${from}: how much of a ${FEATURES[column]} is it?`
+          : `How much of a ${FEATURES[column]} is ${from}?`,
         lines: [short(toy.x[row]![column]!)],
       };
     case "project": {

@@ -14,7 +14,7 @@ export const STAGES: readonly Stage[] = [
     name: "X",
     title: "The sentence as numbers",
     words:
-      "One row for each word. Here each word has four features that a person can read: is it a trait, a thing, a deed, or glue? A real model has hundreds, and nobody named them.",
+      "One row for each word. Here each word has four features that a person can read: is it a trait, a thing, a deed, or glue? Several hundred common words have them from a small dictionary, set by hand. A real model has hundreds of features, and nobody named them.",
   },
   {
     id: "project",
@@ -35,7 +35,7 @@ export const STAGES: readonly Stage[] = [
     name: "Scaled",
     title: "Divide by √dₖ",
     words:
-      "Longer vectors make larger dot products. Dividing by the square root of their length brings every score back to the same range, whatever the length.",
+      "The more entries a query and a key have, the more products are added, and the further scores spread: by √dₖ, for entries of variance 1. Dividing by √dₖ takes that growth out. It sets no bound: a score may still be as large as the vectors make it.",
   },
   {
     id: "mask",
@@ -49,7 +49,7 @@ export const STAGES: readonly Stage[] = [
     name: "Weights",
     title: "Turn each row into shares",
     words:
-      "The softmax raises e to every score and divides by the row’s sum. All weights are positive, and each row sums to 1: a word has one unit of attention to give.",
+      "The softmax raises e to every score and divides by the row’s sum. Every word in view gets a positive weight, a hidden one gets 0, and each row sums to 1: a word has one unit of attention to give.",
   },
   {
     id: "mix",

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { ScalingResults, ScalingRuns } from "$lib/api";
-import { around, path, share, ticks } from "./chart";
+import { around, path, share, ticks } from "$lib/chart";
 import { atFirst, axisOf, COMING, gap, overSizes, overSteps } from "./training";
 
 const runs = (scale: string, d_k: number, held_out: number[]): ScalingRuns => ({

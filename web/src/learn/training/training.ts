@@ -1,6 +1,6 @@
 /** What the scaling experiment found, as lines to draw and differences to tell. */
 import type { Real, ScalingResults, ScalingRuns, TrainingFigure } from "$lib/api";
-import type { Line } from "./chart";
+import type { Line } from "$lib/chart";
 
 /** The scales by their names in the results, how each is drawn, and how it is called. */
 export const SCALES = {

@@ -1,0 +1,79 @@
+"""How many rows a head's kind must be judged by: names from few rows, held against all of them.
+
+    python bench/kinds.py [--model smollm2] [--texts 4] [--draws 20]
+
+A text of 100 random tokens that comes twice gives every head the same chance at each kind: each row
+has a token before it, itself and a first token, and each row of the second half a place that
+followed its token before. What all rows say counts as the truth. Then n rows are drawn at random,
+and of the heads that those n name, the share is told that the truth names too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from limelight import hf
+from limelight.heads import KINDS, LEAST_ROWS, Kind, repeats
+
+HALF = 100
+ROWS = (1, 2, 3, 4, LEAST_ROWS, 8, 12, 16, 24, 32, 48)
+PLACE = np.arange(1, 2 * HALF)
+WHERE = {
+    "previous": (PLACE, PLACE - 1),
+    "diagonal": (PLACE, PLACE),
+    "sink": (PLACE, 0 * PLACE),
+    "induction": repeats([str(token) for token in [*range(HALF)] * 2]),
+}
+
+
+def _named(kind: Kind, mass: NDArray[Any], even: NDArray[Any]) -> bool:
+    """What these rows say, whether they are few or not."""
+    return bool(mass.mean() >= max(kind.threshold, 2 * even.mean()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--texts", type=int, default=4)
+    parser.add_argument("--draws", type=int, default=20)
+    asked = parser.parse_args()
+    hf.quiet()
+    loaded = hf.load(asked.model)
+    named: Counter[tuple[str, int]] = Counter()
+    held: Counter[tuple[str, int]] = Counter()
+    for seed in range(asked.texts):
+        draw = np.random.default_rng(seed)
+        half = draw.integers(100, loaded.model.config.vocab_size, (1, HALF))
+        with torch.no_grad(), hf.capture(loaded) as captured:
+            loaded.model(torch.from_numpy(np.concatenate([half, half], axis=1)))
+        for site in captured:
+            for head in range(site.heads):
+                weights = site.weights(head=head)
+                for kind in (kind for kind in KINDS if kind.name in WHERE):
+                    rows, columns = WHERE[kind.name]
+                    judged = np.unique(rows)
+                    mass = np.bincount(rows, weights[rows, columns], minlength=2 * HALF)[judged]
+                    even = np.bincount(rows, minlength=2 * HALF)[judged] / (judged + 1)
+
+                    truth = _named(kind, mass, even)
+                    for n in ROWS:
+                        for _ in range(asked.draws):
+                            at = draw.choice(len(judged), n, replace=False)
+                            if _named(kind, mass[at], even[at]):
+                                named[kind.name, n] += 1
+                                held[kind.name, n] += truth
+        print(f"text {seed + 1} of {asked.texts}", flush=True)
+    print("rows      " + "".join(f"{n:6}" for n in ROWS))
+    for name in WHERE:
+        shares = (held[name, n] / max(1, named[name, n]) for n in ROWS)
+        print(f"{name:10}" + "".join(f"{share:6.0%}" for share in shares))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""What the site has beyond docs/: the README as its first page, the API from docstrings, reports.
+
+MkDocs calls the functions named on_…; mkdocs.yml names this file as its hook.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+OWN = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md")  # pages at the root
+API = {
+    "limelight": ("limelight", ["limelight.attention", "limelight.health", "limelight.reference",
+                                "limelight.masks.values", "limelight.looking.heatmap",
+                                "limelight.looking.weights",
+                                "limelight.worked.trace", "limelight.worked.cell",
+                                "limelight.capture.capture", "limelight.capture.site",
+                                "limelight.errors"]),
+    "heads": ("limelight.heads", ["limelight.heads.kinds", "limelight.heads.search"]),
+    "live": ("limelight.live", ["limelight.live.model", "limelight.live.run"]),
+    "torch": ("limelight.torch", ["limelight.torch.functional", "limelight.torch.modules",
+                                  "limelight.torch.capturing", "limelight.torch.losses",
+                                  "limelight.torch.clip", "limelight.torch.monitor.monitor",
+                                  "limelight.torch.parallel.attention"]),
+    "hf": ("limelight.hf", ["limelight.hf.loading", "limelight.hf.capturing",
+                            "limelight.hf.registration"]),
+    "pictures": ("limelight.pictures", ["limelight.pictures"]),
+    "learn": ("limelight.learn", ["limelight.learn.saturation", "limelight.learn.projections",
+                                  "limelight.learn.exercises", "limelight.learn.recall"]),
+}  # fmt: skip
+CSS = """
+[data-md-color-primary="custom"] {
+  --md-primary-fg-color: #92400e; --md-primary-bg-color: #fff;
+  --md-primary-bg-color--light: #ffffffb3; --md-typeset-a-color: #92400e;
+}
+[data-md-color-accent="custom"] { --md-accent-fg-color: #b45309; }
+[data-md-color-scheme="slate"] { --md-typeset-a-color: #f5b455; --md-accent-fg-color: #fbbf24; }
+.md-search__form { background-color: #ffffff26; }
+.md-typeset h1 { color: inherit; }
+.md-typeset table:not([class]) thead:not(:has(th:not(:empty))) { display: none; }
+"""
+ROOT_LINK = re.compile(r"(\]\(|src=\"|srcset=\")(docs/[^)\"\s]+)")
+UP_LINK = re.compile(r"(?:\]\(|src=\"|srcset=\")((?:\.\./)+[^)#\"\s]+)")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    def add(name: str, content: str | bytes) -> None:
+        files.append(File.generated(config, name, content=content))
+
+    add("index.md", ROOT_LINK.sub(_from_root, (ROOT / "README.md").read_text(encoding="utf-8")))
+    for name in OWN:
+        add(name, ROOT_LINK.sub(_from_root, (ROOT / name).read_text(encoding="utf-8")))
+    for name, (title, modules) in API.items():
+        add(f"api/{name}.md", f"# {title}\n\n" + "\n".join(f"::: {each}\n" for each in modules))
+    add("site.css", CSS)
+    add("favicon.svg", (ROOT / "web" / "public" / "favicon.svg").read_bytes())
+    add("reports.md", _reports(add))
+    for path in sorted({path for page in DOCS.rglob("*.md") for path in _outside(page)}):
+        add(f"tree/{path}", (ROOT / path).read_bytes())
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Links from docs/ to files of the checkout lead to their copies on the site."""
+    up = "../" * page.file.src_uri.count("/")
+    for path in _outside(DOCS / page.file.src_uri):
+        markdown = markdown.replace(f"{up}../{path}", f"{up}tree/{path}")
+    for name in OWN:
+        markdown = markdown.replace(f"{up}../{name}", f"{up}{name}")
+    return markdown
+
+
+def _outside(page: Path) -> set[str]:
+    """The files of the checkout outside docs/ that a page links to."""
+    found = set()
+    for target in UP_LINK.findall(page.read_text(encoding="utf-8")) if page.is_file() else ():
+        path = (page.parent / target).resolve()
+        if path.is_file() and DOCS not in path.parents and path.name not in OWN:
+            found.add(path.relative_to(ROOT).as_posix())
+    return found
+
+
+def _from_root(found: re.Match[str]) -> str:
+    """A link of a page at the root, as seen from docs/."""
+    before, target = found.groups()
+    return before + target.removeprefix("docs/")
+
+
+def _reports(add: Callable[[str, bytes], None]) -> str:
+    """Every shipped capture as a report, and the page that lists them."""
+    import limelight as ll
+    from limelight.report import report
+
+    rows = []
+    for row in ll.captures():
+        capture = row.open()
+        add(f"reports/{row.name}.html", report(capture, budget=4_000_000).html.encode())
+        rows.append(f"| [{row.name}](reports/{row.name}.html) | {capture.source['title']} |")
+    return (
+        "# Reports to open\n\nThe captures that come along, each as the one file that "
+        "`limelight report NAME -o NAME.html` writes: maps, cells and health, without a server."
+        "\n\n| | |\n|---|---|\n" + "\n".join(rows) + "\n"
+    )

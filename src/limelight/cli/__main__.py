@@ -1,5 +1,0 @@
-"""`python -m limelight.cli` is `limelight`."""
-
-from limelight.cli import main
-
-main()

@@ -1,0 +1,667 @@
+"""The backward pass for Hopper, in Gluon: one pass over the keys, dQ summed by TMA reduction.
+
+Map of the kernel
+    backward_kernel  allocates the buffers and forks into the partitions below
+    _producer        one warp: walks the tiles of keys and the rows that see them, issues the loads
+    _consumer        one warpgroup of 64 keys: weights, dS, and the gradients of its keys and values
+    _summer          one warpgroup: dQ = dS·K of each item, added to global memory by TMA
+    _rows            which blocks of rows see a tile of keys, and which of those in part
+    _hide            zeros where the mask forbids
+
+A tile is 128 keys of one key head, 64 for each consumer; an item is a block of ROWS rows of one of
+the query heads that share it, so that grouped heads sum into the same registers. Everything lies
+keys by rows: Sᵀ = K·Qᵀ and dPᵀ = V·dOᵀ leave the tensor cores as Pᵀ and dSᵀ are wanted by
+dV += Pᵀ·dO and dK += dSᵀ·Q, as a left side in registers. dSᵀ alone goes to shared memory, where the
+summer reads it transposed; the consumers never wait for each other.
+
+Shared memory's bandwidth is the limit at 128: 84 % of it were in use, 64 % of the tensor cores'.
+Hence dQ goes through it as the threads hold it (no two meet in a bank), and little is spilt in the
+loop. With DEFER dK of an item is issued beside S of the next, under whose weights it runs. ptxas
+(12.8) serialises the products where one with its left side in registers is in flight while a
+barrier is waited for, or across the end of the loop: what is deferred crosses it as numbers.
+
+The weights are rounded before dS is made of them, and their float32 registers freed: 192 of 208
+hold accumulators. Row statistics come by TMA with the rows and are read when wanted.
+
+Weights are 2^(c·s - L) by one FMA, L the logsumexp in base 2. Rows whose L is too large for that
+have NaN (`edges.LIMIT`), which spoils every tile they meet as a masked NaN does; tiles that hold a
+NaN or infinity raise their flag, and `again.py` computes them with care.
+"""
+
+# mypy: ignore-errors
+# ruff: noqa: RUF059, B007 (kernel code: results are unpacked whole)
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, NamedTuple
+
+from triton._C.libtriton import ir
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language import _core
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from limelight.engines.gpu.hopper_forward import (
+    _exp2,
+    _keep,
+    _pack,
+    _release,
+    _scalar,
+    _tanh,
+    _unpack,
+)
+
+KEYS = 128  # of a tile
+
+
+@cache
+@dataclass(frozen=True, eq=False)
+class Config:
+    """What is fixed at compile time; one object for one set of values."""
+
+    D: int
+    DV: int
+    ROWS: int
+    STAGES: int
+    OSTAGES: int
+    LISTED: bool
+    BAND: bool
+    LEFT: bool
+    SPANS: int
+    DENSE: bool
+    BIAS: bool
+    SOFTCAP: bool
+    ENTROPY: bool
+    EARLY: bool
+    DEFER: bool
+    REGS: int
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            object.__setattr__(self, field.name, gl.constexpr(getattr(self, field.name)))
+
+
+class Params(NamedTuple):
+    """What every partition reads."""
+
+    scratch: Any
+    flags: Any
+    heads: Any
+    group: Any
+    nq: Any
+    nk: Any
+    tiles: Any
+    heads_total: Any
+    section: Any
+    total: Any
+    scale: Any
+    c: Any
+    softcap: Any
+    low: Any
+    high: Any
+    listed: Any
+    listed_sb: Any
+    listed_sh: Any
+    width: Any
+    spans: Any
+    spans_sb: Any
+    spans_sh: Any
+    spans_sq: Any
+    dense: Any
+    dense_sb: Any
+    dense_sh: Any
+    dense_sq: Any
+    dense_sk: Any
+    bias: Any
+    bias_sb: Any
+    bias_sh: Any
+    bias_sq: Any
+    bias_sk: Any
+
+
+class Buffers(NamedTuple):
+    """Shared memory."""
+
+    q: Any
+    do: Any
+    stats: Any
+    k: Any
+    v: Any
+    ds: Any
+    dq: Any
+    out: Any
+    items: Any
+    tile: Any
+
+
+class Bars(NamedTuple):
+    """Barriers: of what has arrived, and of what may be written again."""
+
+    q_full: Any
+    q_free: Any
+    do_full: Any
+    do_free: Any
+    ds_full: Any
+    ds_free: Any
+    kv_full: Any
+    kv_free: Any
+    tile_full: Any
+    tile_free: Any
+
+
+class Tile(NamedTuple):
+    """A tile of keys as the producer tells of it."""
+
+    t: Any
+    b: Any
+    hk: Any
+    first: Any
+    items: Any
+
+
+@_core.builtin
+def _reduce_add(desc, coord, src, _semantic=None):
+    """A block of shared memory added to global memory by TMA; Gluon does not export it."""
+    coord = _semantic._convert_to_ir_values(coord, require_i64=False)
+    kind = ir.DESCRIPTOR_REDUCE_KIND.ADD
+    _semantic.builder.create_async_tma_reduce(kind, desc.handle, coord, src.handle)
+
+
+@gluon.jit
+def _where(p, t):
+    """Tile number t as (batch entry, key head, tile): heads in sections, heavy tiles first."""
+    per = p.section * p.tiles
+    sec = t // per
+    u = t - sec * per
+    width = gl.minimum(p.section, p.heads_total - sec * p.section)
+    level = u // width
+    flat = sec * p.section + (u - level * width)
+    key_heads = p.heads // p.group
+    b = flat // key_heads
+    return b, flat - b * key_heads, level
+
+
+@gluon.jit
+def _rows(p, C: gl.constexpr, b, h, tile):
+    """Blocks of rows that see a tile of keys: (first, how many, first whole, past the last whole).
+
+    Of a listed mask: (place of its list, how many, how many of them in part, 0); see plan.keyed.
+    """
+    if C.LISTED:
+        slot = b * p.listed_sb + h * p.listed_sh + tile
+        at = p.listed + slot.to(gl.int64) * p.width
+        return slot, gl.load(at + 1), gl.load(at), 0
+    k0 = tile * 128
+    k1 = gl.minimum(k0 + 128, p.nk) - 1
+    blocks = (p.nq + C.ROWS - 1) // C.ROWS
+    lo = 0
+    hi = blocks
+    flo = 0
+    fhi = blocks
+    if C.BAND:
+        lo = gl.minimum(gl.maximum(k0 - p.high, 0) // C.ROWS, blocks)
+        hi = gl.minimum((gl.maximum(k1 - p.low + 1, 0) + C.ROWS - 1) // C.ROWS, blocks)
+        hi = gl.maximum(hi, lo)
+        flo = gl.minimum((gl.maximum(k1 - p.high, 0) + C.ROWS - 1) // C.ROWS, hi)
+        last = gl.maximum(k0 - p.low + 1, 0)
+        fhi = gl.where(last >= p.nq, hi, gl.minimum(last // C.ROWS, hi))
+    fhi = gl.where(k0 + 128 > p.nk, 0, fhi)
+    return lo, hi - lo, flo, fhi
+
+
+@gluon.jit
+def _tell(buf, full, free, r, record):
+    """A tile to the other partitions."""
+    ONE: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+    slot = r & 1
+    mbarrier.wait(free.index(slot), ((r >> 1) & 1) ^ 1)
+    for f in gl.static_range(len(record)):
+        buf.index(slot * len(record) + f).store(gl.full([1], record[f], gl.int32, ONE))
+    mbarrier.arrive(full.index(slot), count=1)
+
+
+@gluon.jit
+def _hear(buf, full, free, r):
+    slot = r & 1
+    mbarrier.wait(full.index(slot), (r >> 1) & 1)
+    base = slot * 5
+    found = Tile(
+        _scalar(buf, base), _scalar(buf, base + 1), _scalar(buf, base + 2), _scalar(buf, base + 3),
+        _scalar(buf, base + 4),
+    )  # fmt: skip
+    mbarrier.arrive(free.index(slot), count=1)
+    return found
+
+
+@gluon.jit
+def _producer(p, C: gl.constexpr, descs, s, bars):
+    q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc = descs
+    ONE: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+    count = 0
+    turn = 0
+    r = 0
+    t = gl.program_id(0)
+    while t < p.total:
+        b, hk, tile = _where(p, t)
+        items = 0
+        for g in range(p.group):
+            at, n, x, y = _rows(p, C, b, hk * p.group + g, tile)
+            items += n
+        _tell(s.tile, bars.tile_full, bars.tile_free, r, (t, b, hk, tile * 128, items))
+        r += 1
+        if items > 0:
+            mbarrier.wait(bars.kv_free, (turn & 1) ^ 1)
+            turn += 1
+            mbarrier.expect(bars.kv_full, k_desc.block_type.nbytes + v_desc.block_type.nbytes)
+            tma.async_copy_global_to_shared(
+                k_desc, [b, hk, tile * 128, 0], bars.kv_full, s.k.index(0)
+            )
+            tma.async_copy_global_to_shared(
+                v_desc, [b, hk, tile * 128, 0], bars.kv_full, s.v.index(0)
+            )
+            for g in range(p.group):
+                h = hk * p.group + g
+                at, n, whole, past = _rows(p, C, b, h, tile)
+                for i in range(n):
+                    if C.LISTED:
+                        row = gl.load(p.listed + at.to(gl.int64) * p.width + 2 + i)
+                        part = i < whole
+                    else:
+                        row = at + i
+                        part = (row < whole) | (row >= past)
+                    stage = count % C.STAGES
+                    phase = ((count // C.STAGES) & 1) ^ 1
+                    mbarrier.wait(bars.q_free.index(stage), phase)
+                    place = count % 8 * 2
+                    told = row * 2 + gl.where(part, 1, 0)
+                    s.items.index(place).store(gl.full([1], told, gl.int32, ONE))
+                    s.items.index(place + 1).store(gl.full([1], h, gl.int32, ONE))
+                    bytes: gl.constexpr = q_desc.block_type.nbytes + stats_desc.block_type.nbytes
+                    mbarrier.expect(bars.q_full.index(stage), bytes)
+                    row0 = row * C.ROWS
+                    tma.async_copy_global_to_shared(
+                        q_desc, [b, h, row0, 0], bars.q_full.index(stage), s.q.index(stage)
+                    )
+                    tma.async_copy_global_to_shared(
+                        stats_desc, [b, h, 0, row0], bars.q_full.index(stage), s.stats.index(stage)
+                    )
+                    stage = count % C.OSTAGES
+                    mbarrier.wait(bars.do_free.index(stage), ((count // C.OSTAGES) & 1) ^ 1)
+                    mbarrier.expect(bars.do_full.index(stage), do_desc.block_type.nbytes)
+                    tma.async_copy_global_to_shared(
+                        do_desc, [b, h, row0, 0], bars.do_full.index(stage), s.do.index(stage)
+                    )
+                    count += 1
+        t = gl.num_programs(0) + gl.atomic_add(p.scratch, 1)
+    _tell(s.tile, bars.tile_full, bars.tile_free, r, (t, 0, 0, 0, 0))
+    # The last program to end leaves the counters as it found them.
+    if gl.atomic_add(p.scratch + 1, 1) == gl.num_programs(0) - 1:
+        gl.store(p.scratch, 0)
+        gl.store(p.scratch + 1, 0)
+
+
+@gluon.jit
+def _cells(p, ptr, sb, sh, sq, sk, b, h, first, row0, side, lane):
+    """Cells of an array [B|1, H|1, Nq|1, Nk|1], keys by rows; past the last are any numbers.
+
+    One address and 32-bit steps from it: few registers. A step is below 2^31 for strides to 2^24.
+    """
+    at = ptr + b.to(gl.int64) * sb + h.to(gl.int64) * sh
+    at = at + first.to(gl.int64) * sk + row0.to(gl.int64) * sq
+    down = gl.minimum(side, gl.maximum(p.nk - 1 - first, 0)) * sk
+    across = gl.minimum(lane, p.nq - 1 - row0) * sq
+    return gl.load(at + (down[:, None] + across[None, :]))
+
+
+@gluon.jit
+def _hide(p, C: gl.constexpr, x, b, h, first, row0, side, lane):
+    """x [64 keys, ROWS] with 0 where the mask forbids, and past the last key and row."""
+    keys = first + side
+    last = gl.minimum(keys - p.low, p.nq - 1) if C.LEFT else keys * 0 + (p.nq - 1)
+    x = _keep(x, gl.where(keys < p.nk, last, -1) - row0, 0.0, "ge")
+    if C.BAND:
+        x = _keep(x, keys - p.high - row0, 0.0, "le")
+    if C.SPANS > 0:
+        base = p.spans + b.to(gl.int64) * p.spans_sb + h.to(gl.int64) * p.spans_sh
+        base = base + row0.to(gl.int64) * p.spans_sq
+        base = base + gl.minimum(lane, p.nq - 1 - row0) * p.spans_sq
+        if C.SPANS == 1:
+            x = gl.where(keys[:, None] >= gl.load(base)[None, :], x, 0.0)
+            x = gl.where(keys[:, None] < gl.load(base + 1)[None, :], x, 0.0)
+        else:
+            inside = (keys < 0)[:, None] & (lane < 0)[None, :]
+            for r in gl.static_range(C.SPANS):
+                begin = gl.load(base + 2 * r)[None, :]
+                end = gl.load(base + 2 * r + 1)[None, :]
+                inside = inside | ((keys[:, None] >= begin) & (keys[:, None] < end))
+            x = gl.where(inside, x, 0.0)
+    if C.DENSE:
+        seen = _cells(
+            p, p.dense, p.dense_sb, p.dense_sh, p.dense_sq, p.dense_sk, b, h, first, row0, side,
+            lane,
+        )  # fmt: skip
+        x = gl.where(seen != 0, x, 0.0)
+    return x
+
+
+@gluon.jit
+def _numbers(C: gl.constexpr, stats, which: gl.constexpr, SL: gl.constexpr):
+    """One statistic of an item's rows, [1, ROWS]."""
+    COUNT: gl.constexpr = stats.shape[2]
+    flat: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    rows = stats._reinterpret(gl.float32, [COUNT, C.ROWS], flat).index(which)
+    return rows.load(gl.SliceLayout(0, SL))[None, :]
+
+
+@gluon.jit
+def _widen(pairs, dtype: gl.constexpr, layout: gl.constexpr):
+    """Packed pairs as float32, [64, ROWS]."""
+    if dtype == gl.bfloat16:
+        FIRST: gl.constexpr = "shl.b32 $0, $1, 16;"
+        SECOND: gl.constexpr = "and.b32 $0, $1, 0xffff0000;"
+    else:
+        FIRST: gl.constexpr = "{ .reg .b16 a, b; mov.b32 {a, b}, $1; cvt.f32.f16 $0, a; }"
+        SECOND: gl.constexpr = "{ .reg .b16 a, b; mov.b32 {a, b}, $1; cvt.f32.f16 $0, b; }"
+    low = gl.inline_asm_elementwise(FIRST, "=f,r", [pairs], dtype=gl.float32, is_pure=True, pack=1)
+    high = gl.inline_asm_elementwise(
+        SECOND, "=f,r", [pairs], dtype=gl.float32, is_pure=True, pack=1
+    )
+    both = gl.join(low, high).reshape([64, pairs.shape[1] * 2])
+    return gl.convert_layout(both, layout, assert_trivial=True)
+
+
+@gluon.jit
+def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
+    q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc = descs
+    ROWS: gl.constexpr = C.ROWS
+    SL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, ROWS, 16])
+    KL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, C.D, 16])
+    VL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, C.DV, 16])
+    dtype: gl.constexpr = s.q.dtype
+    zero = gl.zeros([64, ROWS], gl.float32, SL)
+    lane = gl.arange(0, ROWS, gl.SliceLayout(0, SL))
+    side = gl.arange(0, 64, gl.SliceLayout(1, SL))
+    count = 0
+    turn = 0
+    r = 0
+    tile = _hear(s.tile, bars.tile_full, bars.tile_free, r)
+    while tile.t < p.total:
+        some = tile.items > 0
+        mbarrier.wait(bars.kv_full, turn & 1, pred=some)
+        dk = gl.zeros([64, C.D], gl.float32, KL)
+        dv = gl.zeros([64, C.DV], gl.float32, VL)
+        pairs = _pack(zero, dtype)
+        for i in range(tile.items):
+            stage = count % C.STAGES
+            ostage = count % C.OSTAGES
+            before = (count + C.STAGES - gl.where(i > 0, 1, 0)) % C.STAGES
+            q = s.q.index(stage).reshape([ROWS, C.D])
+            do = s.do.index(ostage).reshape([ROWS, C.DV])
+            mbarrier.wait(bars.q_full.index(stage), (count // C.STAGES) & 1)
+            if C.EARLY:
+                mbarrier.wait(bars.do_full.index(ostage), (count // C.OSTAGES) & 1)
+            told = _scalar(s.items, count % 8 * 2)
+            h = _scalar(s.items, count % 8 * 2 + 1)
+            row0 = (told >> 1) * ROWS
+            part = told & 1
+            # Always 0, and not known to be: else the descriptors are kept, and spilt.
+            nought = told >> 30
+            k = s.k.index(nought).reshape([128, C.D]).slice(64 * W, 64)
+            v = s.v.index(nought).reshape([128, C.DV]).slice(64 * W, 64)
+            x = warpgroup_mma(k, q.permute([1, 0]), zero, use_acc=False, is_async=True)
+            if C.EARLY:
+                dp = warpgroup_mma(v, do.permute([1, 0]), zero, use_acc=False, is_async=True)
+            if C.DEFER:
+                ds16 = _unpack(pairs, dtype, gl.DotOperandLayout(0, KL, 2))
+                dk = warpgroup_mma(ds16, s.q.index(before).reshape([ROWS, C.D]), dk, is_async=True)
+            x = warpgroup_mma_wait(1 if C.EARLY or C.DEFER else 0, [x])
+            if C.SOFTCAP:
+                bent = _tanh(x * (p.scale / p.softcap))
+                x = p.softcap * bent
+                slope = _pack(1.0 - bent * bent, gl.bfloat16)
+            elif C.BIAS:
+                x = x * p.scale
+            if C.BIAS:
+                extra = _cells(
+                    p, p.bias, p.bias_sb, p.bias_sh, p.bias_sq, p.bias_sk, tile.b, h,
+                    tile.first + 64 * W, row0, side, lane,
+                ).to(gl.float32)  # fmt: skip
+                x = x + extra
+            stats = s.stats.index(stage)
+            less = (-_numbers(C, stats, 0, SL)).broadcast_to(x.shape)
+            y = gl.fma(x, gl.full_like(x, p.c), less)
+            w = _exp2(y)
+            if C.BIAS:
+                w = gl.where(extra == float("-inf"), 0.0, w)
+            if part != 0:
+                w = _hide(p, C, w, tile.b, h, tile.first + 64 * W, row0, side, lane)
+            if C.ENTROPY:
+                share = gl.where(w == 0.0, 0.0, w * y) * _numbers(C, stats, 2, SL)
+                share = _pack(share, gl.bfloat16)
+            weights = _pack(w, dtype)
+            if C.DEFER:
+                dk = warpgroup_mma_wait(0, [dk])
+                gl.thread_barrier()
+                mbarrier.expect(bars.q_free.index(before), 0, pred=i > 0)
+            if not C.EARLY:
+                mbarrier.wait(bars.do_full.index(ostage), (count // C.OSTAGES) & 1)
+                dp = warpgroup_mma(v, do.permute([1, 0]), zero, use_acc=False, is_async=True)
+            w16 = _unpack(weights, dtype, gl.DotOperandLayout(0, VL, 2))
+            dv = warpgroup_mma(w16, do, dv, is_async=True)
+            dp = warpgroup_mma_wait(1, [dp])
+            w = _widen(weights, dtype, SL)
+            ds = w * (dp - _numbers(C, stats, 1, SL))
+            if C.ENTROPY:
+                ds = ds - _widen(share, gl.bfloat16, SL)
+            if part != 0:
+                ds = gl.where(w == 0.0, 0.0, ds)
+            if C.SOFTCAP:
+                ds = ds * _widen(slope, gl.bfloat16, SL)
+            pairs = _pack(ds, dtype)
+            if C.DEFER:
+                dv = warpgroup_mma_wait(0, [dv])
+            slot = count % 2
+            mbarrier.wait(bars.ds_free.index(slot), ((count // 2) & 1) ^ 1)
+            s.ds.index(slot).slice(64 * W, 64).store(_unpack(pairs, dtype, SL))
+            fence_async_shared()
+            gl.thread_barrier()
+            mbarrier.expect(bars.ds_full.index(slot), 0)
+            if C.DEFER:
+                mbarrier.expect(bars.do_free.index(ostage), 0)
+            else:
+                ds16 = _unpack(pairs, dtype, gl.DotOperandLayout(0, KL, 2))
+                dk = warpgroup_mma(ds16, q, dk, is_async=True)
+                dk, dv = warpgroup_mma_wait(0, [dk, dv])
+                gl.thread_barrier()
+                mbarrier.expect(bars.q_free.index(stage), 0)
+                mbarrier.expect(bars.do_free.index(ostage), 0)
+            count += 1
+        if C.DEFER:
+            before = (count + C.STAGES - 1) % C.STAGES
+            if some:
+                ds16 = _unpack(pairs, dtype, gl.DotOperandLayout(0, KL, 2))
+                dk = warpgroup_mma(ds16, s.q.index(before).reshape([ROWS, C.D]), dk, is_async=False)
+            gl.thread_barrier()
+            mbarrier.expect(bars.q_free.index(before), 0, pred=some)
+        mbarrier.expect(bars.kv_free, 0, pred=some)
+        turn += gl.where(some, 1, 0)
+        _flag(p, tile.b, tile.hk, tile.first + 64 * W, dk, dv)
+        _store(dv_desc, s, W, tile, dv.to(dtype))
+        _store(dk_desc, s, W, tile, (dk * p.scale).to(dtype))
+        r += 1
+        tile = _hear(s.tile, bars.tile_full, bars.tile_free, r)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def _flag(p, b, hk, first, dk, dv):
+    """Raise the flag of 64 keys whose gradients hold an infinity or NaN: that times 0 is not 0."""
+    odd = gl.sum(dk * 0.0, 1)
+    LAYOUT: gl.constexpr = odd.type.layout
+    odd = odd + gl.convert_layout(gl.sum(dv * 0.0, 1), LAYOUT)
+    flat = b * (p.heads // p.group) + hk
+    at = p.scratch + 2 + p.flags + flat * gl.cdiv(p.nk, 64) + first // 64
+    none = gl.zeros([64], gl.int32, LAYOUT)
+    gl.store(at + none, none + 1, mask=(odd != 0.0) & (first < p.nk))
+
+
+@gluon.jit
+def _store(desc, s, W: gl.constexpr, tile, x):
+    """A gradient of 64 keys, by way of shared memory."""
+    for part in gl.static_range(x.shape[1] // 64):
+        tma.store_wait(0)
+        gl.thread_barrier()
+        out = s.out.index(W)
+        half = x
+        if x.shape[1] > 64:
+            low, high = x.reshape([64, 2, 64]).permute([0, 2, 1]).split()
+            half = low if part == 0 else high
+        out.reshape([64, 64]).store(half)
+        fence_async_shared()
+        tma.async_copy_shared_to_global(
+            desc, [tile.b, tile.hk, tile.first + 64 * W, 64 * part], out
+        )
+
+
+@gluon.jit
+def _in_place(x):
+    """[64, 64] as the threads hold it: four numbers of a thread, thread after thread, [16, 256].
+
+    Written so to shared memory no two threads meet in a bank; `edges.after_kernel` knows the order.
+    """
+    x = x.reshape([4, 2, 8, 8, 4, 2]).permute([3, 0, 2, 4, 1, 5])
+    return x.reshape([16, 256])
+
+
+@gluon.jit
+def _part(C: gl.constexpr, part: gl.constexpr, dq_desc, s, bars, b, h, row0, slot, k, zero):
+    """64 rows × 64 columns of an item's dQ."""
+    down: gl.constexpr = part // (C.D // 64)
+    across: gl.constexpr = part % (C.D // 64)
+    ds = s.ds.index(slot).slice(64 * down, 64, dim=1).permute([1, 0])
+    half = k.slice(64 * across, 64, dim=1)
+    dq = warpgroup_mma(ds, half, zero, use_acc=False, is_async=True)
+    dq = warpgroup_mma_wait(0, [dq])
+    if part == C.ROWS * C.D // 4096 - 1:
+        _release(bars.ds_free.index(slot))
+    tma.store_wait(1)
+    gl.thread_barrier()
+    out = s.dq.index(part % 2)
+    out.reshape([16, 256]).store(_in_place(dq))
+    fence_async_shared()
+    gl.thread_barrier()
+    place = (row0 // 64 + down) * (C.D // 64) + across
+    _reduce_add(dq_desc, [b, h, place * 16, 0], out)
+
+
+@gluon.jit
+def _summer(p, C: gl.constexpr, descs, s, bars):
+    q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc = descs
+    # In two parts of 64 rows × 64 columns: few registers.
+    QL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
+    k = s.k.index(0).reshape([128, C.D])
+    zero = gl.zeros([64, 64], gl.float32, QL)
+    count = 0
+    turn = 0
+    r = 0
+    tile = _hear(s.tile, bars.tile_full, bars.tile_free, r)
+    while tile.t < p.total:
+        some = tile.items > 0
+        mbarrier.wait(bars.kv_full, turn & 1, pred=some)
+        for i in range(tile.items):
+            slot = count % 2
+            mbarrier.wait(bars.ds_full.index(slot), (count // 2) & 1)
+            told = _scalar(s.items, count % 8 * 2)
+            h = _scalar(s.items, count % 8 * 2 + 1)
+            row0 = (told >> 1) * C.ROWS
+            for part in gl.static_range(C.ROWS * C.D // 4096):
+                _part(C, part, dq_desc, s, bars, tile.b, h, row0, slot, k, zero)
+            count += 1
+        gl.thread_barrier()
+        mbarrier.expect(bars.kv_free, 0, pred=some)
+        turn += gl.where(some, 1, 0)
+        r += 1
+        tile = _hear(s.tile, bars.tile_full, bars.tile_free, r)
+    tma.store_wait(0)
+
+
+UNSPECIALISED = [
+    "flags", "heads", "group", "nq", "nk", "tiles", "heads_total", "section", "total", "low",
+    "high", "listed_sb", "listed_sh", "width", "spans_sb", "spans_sh", "spans_sq", "dense_sb",
+    "dense_sh", "dense_sq", "bias_sb", "bias_sh", "bias_sq",
+]  # fmt: skip
+
+
+@gluon.jit(do_not_specialize=UNSPECIALISED)
+def backward_kernel(
+    q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc,
+    scratch, flags, heads, group, nq, nk, tiles, heads_total, section, total, scale, c, softcap,
+    low, high, listed, listed_sb, listed_sh, width, spans, spans_sb, spans_sh, spans_sq,
+    dense, dense_sb, dense_sh, dense_sq, dense_sk, bias, bias_sb, bias_sh, bias_sq, bias_sk,
+    C: gl.constexpr,
+):  # fmt: skip
+    """Gradients of query (added to dq), key and value; see the top of the file."""
+    p = Params(
+        scratch, flags, heads, group, nq, nk, tiles, heads_total, section, total, scale, c, softcap,
+        low, high, listed, listed_sb, listed_sh, width, spans, spans_sb, spans_sh, spans_sq,
+        dense, dense_sb, dense_sh, dense_sq, dense_sk, bias, bias_sb, bias_sh, bias_sq, bias_sk,
+    )  # fmt: skip
+    descs = (q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc)
+    ST: gl.constexpr = C.STAGES
+    dtype: gl.constexpr = q_desc.dtype
+    COUNT: gl.constexpr = stats_desc.block_type.shape[2]
+    FLAT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    TURNED: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    s = Buffers(
+        q=gl.allocate_shared_memory(dtype, [ST, 1, 1, C.ROWS, C.D], q_desc.layout),
+        do=gl.allocate_shared_memory(dtype, [C.OSTAGES, 1, 1, C.ROWS, C.DV], do_desc.layout),
+        stats=gl.allocate_shared_memory(gl.float32, [ST, 1, 1, COUNT, C.ROWS], stats_desc.layout),
+        k=gl.allocate_shared_memory(dtype, [1, 1, 1, 128, C.D], k_desc.layout),
+        v=gl.allocate_shared_memory(dtype, [1, 1, 1, 128, C.DV], v_desc.layout),
+        ds=gl.allocate_shared_memory(dtype, [2, 128, C.ROWS], TURNED),
+        dq=gl.allocate_shared_memory(gl.float32, [2, 1, 1, 16, 256], dq_desc.layout),
+        out=gl.allocate_shared_memory(dtype, [2, 1, 1, 64, 64], dk_desc.layout),
+        items=gl.allocate_shared_memory(gl.int32, [16, 1], FLAT),
+        tile=gl.allocate_shared_memory(gl.int32, [10, 1], FLAT),
+    )
+    BAR: gl.constexpr = mbarrier.MBarrierLayout()
+    bars = Bars(
+        q_full=gl.allocate_shared_memory(gl.int64, [ST, 1], BAR),
+        q_free=gl.allocate_shared_memory(gl.int64, [ST, 1], BAR),
+        do_full=gl.allocate_shared_memory(gl.int64, [C.OSTAGES, 1], BAR),
+        do_free=gl.allocate_shared_memory(gl.int64, [C.OSTAGES, 1], BAR),
+        ds_full=gl.allocate_shared_memory(gl.int64, [2, 1], BAR),
+        ds_free=gl.allocate_shared_memory(gl.int64, [2, 1], BAR),
+        kv_full=gl.allocate_shared_memory(gl.int64, [1], BAR),
+        kv_free=gl.allocate_shared_memory(gl.int64, [1], BAR),
+        tile_full=gl.allocate_shared_memory(gl.int64, [2, 1], BAR),
+        tile_free=gl.allocate_shared_memory(gl.int64, [2, 1], BAR),
+    )
+    for i in gl.static_range(ST):
+        mbarrier.init(bars.q_full.index(i), count=1)
+        mbarrier.init(bars.q_free.index(i), count=2)
+    for i in gl.static_range(C.OSTAGES):
+        mbarrier.init(bars.do_full.index(i), count=1)
+        mbarrier.init(bars.do_free.index(i), count=2)
+    for i in gl.static_range(2):
+        mbarrier.init(bars.ds_full.index(i), count=2)
+        mbarrier.init(bars.ds_free.index(i), count=1)
+        mbarrier.init(bars.tile_full.index(i), count=1)
+        mbarrier.init(bars.tile_free.index(i), count=3)
+    mbarrier.init(bars.kv_full, count=1)
+    mbarrier.init(bars.kv_free, count=3)
+    gl.warp_specialize(
+        [
+            (_consumer, (p, C, 0, descs, s, bars)),
+            (_consumer, (p, C, 1, descs, s, bars)),
+            (_summer, (p, C, descs, s, bars)),
+            (_producer, (p, C, descs, s, bars)),
+        ],
+        [4, 4, 1],
+        [C.REGS, 488 - 2 * C.REGS, 24],
+    )

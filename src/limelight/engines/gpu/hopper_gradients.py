@@ -1,0 +1,187 @@
+"""How the Hopper backward is run: what it needs of each row, the one pass, and care."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from limelight.call import Call
+from limelight.engines.gpu import blocks, gradients, kept, launch, plan
+from limelight.engines.gpu.again import gradients_again_kernel
+from limelight.engines.gpu.backward import Numbers
+from limelight.engines.gpu.edges import after_kernel, before_kernel
+from limelight.engines.gpu.gradients import Figure
+from limelight.engines.gpu.hopper_backward import KEYS, Config, backward_kernel
+from limelight.engines.gpu.masks import MaskArguments, broadcast_strides, mask_arguments
+from limelight.reference import Gradients, State
+
+LOG2E = math.log2(math.e)
+LARGEST = 128  # head size
+L2_SHARE = 32 << 20  # bytes of rows and their gradients of the heads whose tiles run together
+Run = Callable[[Call, State, torch.Tensor, Figure, Figure], Gradients]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How a head size is tiled: rows of an item, buffers of queries, order of a consumer's work.
+
+    `registers` are a consumer's; see `gpu/hopper_backward.py`.
+    """
+
+    rows: int
+    stages: int
+    early: bool
+    defer: bool
+    registers: int
+
+
+def tile_for(size: int, busy: bool, by_entropy: bool) -> Tile:
+    """The tile for a padded size (64 or 128), as measured on an H200 at 2k to 16k."""
+    if size == 128:
+        return Tile(64, 2 if by_entropy else 3, False, not busy, 208)
+    if busy:  # a softcap, a bias or a mask read cell by cell needs the registers
+        return Tile(64, 3, True, False, 184)
+    return Tile(128, 2, False, False, 208)
+
+
+def can(call: Call) -> bool:
+    """Whether the kernel takes a call: dQ is summed in any order, by programs of 128 keys."""
+    if torch.are_deterministic_algorithms_enabled():
+        return False
+    return not call.empty and max(call.head_size, call.value_size) <= LARGEST
+
+
+def kind(*tensors: Figure) -> tuple[Any, ...]:
+    """Of tensors beside a call's: what decides how they are read."""
+    return tuple([
+        None if x is None else (x.stride(), x.data_ptr() % 16 == 0) for x in tensors
+    ])  # fmt: skip
+
+
+def make(call: Call, kinds: tuple[Any, ...], by_entropy: bool) -> Run:
+    """How gradients of calls of this layout are computed, with tensors beside it of these kinds."""
+    wide = blocks.fitted(call)
+    if wide is call:
+        return _make(call, by_entropy)
+    run, size = _make(wide, by_entropy), wide.value_size
+
+    def padded(
+        call: Call, state: State, grad_output: torch.Tensor, g: Figure, h: Figure
+    ) -> Gradients:
+        output, grad = blocks.pad(state.output, size), blocks.pad(grad_output, size)
+        given = State(output, state.logsumexp, None, state.entropy)
+        grads = run(blocks.fitted(call), given, grad, g, h)
+        return Gradients(
+            query=blocks.cut(grads.query, call.head_size),
+            key=blocks.cut(grads.key, call.head_size),
+            value=blocks.cut(grads.value, call.value_size),
+            bias=grads.bias,
+            sinks=grads.sinks,
+        )
+
+    return padded
+
+
+def _make(call: Call, by_entropy: bool) -> Run:
+    device = call.query.device
+    batch, heads, nq, nk = call.batch, call.query_heads, call.queries, call.keys
+    d, dv = (64 if size <= 64 else 128 for size in (call.head_size, call.value_size))
+    mask = mask_arguments(call.allowed, device)
+    cells = call.bias is not None or mask.dense is not None or mask.slots > 1
+    busy = cells or call.softcap is not None or by_entropy
+    tile = tile_for(max(d, dv), busy, by_entropy)
+    rows, listed = tile.rows, mask.dense is not None or mask.slots > 0
+    config = Config(
+        D=d, DV=dv, ROWS=rows, STAGES=tile.stages, OSTAGES=2, LISTED=listed, BAND=mask.band,
+        LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots, DENSE=mask.dense is not None,
+        BIAS=call.bias is not None, SOFTCAP=call.softcap is not None, ENTROPY=by_entropy,
+        EARLY=tile.early, DEFER=tile.defer, REGS=tile.registers,
+    )  # fmt: skip
+    padded, tiles = -(-nq // rows) * rows, -(-nk // KEYS)
+    total, processors = tiles * batch * call.key_heads, blocks.chip(device).processors
+    bytes_a_head = nq * call.group * (6 * d + 2 * dv)
+    section = max(-(-2 * processors // tiles), L2_SHARE // bytes_a_head)
+    bent = call.softcap is not None or call.bias is not None
+    row_flags = batch * heads * -(-nq // 64)
+    flags = row_flags + batch * call.key_heads * -(-nk // 64)
+    numbers = (
+        heads, call.group, nq, nk, tiles, batch * call.key_heads,
+        min(section, batch * call.key_heads), total, call.scale,
+        LOG2E * (1.0 if bent else call.scale), call.softcap or 1.0, mask.low, mask.high,
+    )  # fmt: skip
+    bias_strides = (0, 0, 0, 0) if call.bias is None else broadcast_strides(call.bias, 4)
+    fixed = _mask_arguments(call, mask, rows) if not listed else None
+    before = launch.Launch(before_kernel, (64, d, launch.power_of_two(call.value_size)))
+    main = launch.Launch(backward_kernel, (config,), num_warps=4, maxnreg=128)
+    after = launch.Launch(after_kernel, (d,))
+    again = launch.Launch(
+        gradients_again_kernel,
+        (64, 64, 32 if max(d, dv) > 64 else 64, *blocks.widths(call), mask.band, mask.slots,
+         launch.precision_of(call)),
+        num_stages=1, enable_fp_fusion=False,
+    )  # fmt: skip
+    where = None if listed else launch.where_of(call)[0]
+    form = None if call.bias is not None else launch.form_of(call)
+    readers = [launch.reader(x) for x in (call.query, call.key, call.value)]
+    sizes, described, count = launch.sizes_of(call), launch.Described, 4 if by_entropy else 2
+
+    def run(call: Call, state: State, grad_output: torch.Tensor, g: Figure, h: Figure) -> Gradients:
+        query, key, value = (read(x) for read, x in zip(readers, _inputs(call), strict=True))
+        grad_output = launch.reader(grad_output)(grad_output)
+        dq = torch.empty((batch, heads, padded * d // 256, 256), device=device)
+        stats = torch.empty((batch, heads, count, padded), device=device)
+        grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in _inputs(call)]
+        scratch = kept.zeros(device, 2 + flags)  # counters, then a flag for 64 rows or keys
+        found = launch.plain(grads[0])
+        ours = launch.plain(grad_output)
+        entropy = None if h is None else state.entropy
+        masks = fixed
+        if masks is None:
+            masks = _mask_arguments(call, mask_arguments(call.allowed, device), rows)
+        before(
+            batch * heads * -(-padded // 64),
+            launch.plain(state.output), ours, state.logsumexp, g, entropy, h, stats, dq, sizes,
+            padded,
+        )  # fmt: skip
+        main(
+            min(total, processors),
+            described(query, rows, d), described(grad_output, rows, dv),
+            described(stats, count, rows, 0), described(key, KEYS, d), described(value, KEYS, dv),
+            described(dq, 16, 256, 0), described(grads[1], 64, 64), described(grads[2], 64, 64),
+            scratch, row_flags, *numbers, *masks, call.bias, *bias_strides,
+        )  # fmt: skip
+        after(row_flags, dq, found, scratch, call.scale, sizes, padded)
+        rest = Numbers(state.logsumexp, stats, padded, count * padded, h)
+        again(
+            -(-flags // 64), scratch, row_flags, flags, *launch.inputs(call), ours, rest,
+            where or launch.where_of(call)[0], form or launch.form_of(call), found,
+            launch.plain(grads[1]), launch.plain(grads[2]), sizes,
+        )  # fmt: skip
+        return Gradients(
+            query=grads[0], key=grads[1], value=grads[2],
+            bias=gradients.bias_gradient(call, grad_output, rest),
+            sinks=None if call.sinks is None
+            else gradients.sinks_gradient(call, state, stats[:, :, 1, :nq], h),
+        )  # fmt: skip
+
+    return run
+
+
+def _inputs(call: Call) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return call.query, call.key, call.value
+
+
+def _mask_arguments(call: Call, mask: MaskArguments, rows: int) -> tuple[Any, ...]:
+    """The mask and, where it has arrays, which rows see a tile of keys, in the kernel's order."""
+    listed, strides, width = None, (0, 0), 0
+    if mask.dense is not None or mask.slots > 0:
+        listed = plan.keyed(call, mask, launch.where_of(call)[0], rows, KEYS)
+        batch, heads, tiles, width = listed.shape
+        strides = (0 if batch == 1 else heads * tiles, 0 if heads == 1 else tiles)
+    return (
+        listed, *strides, width, mask.spans, *mask.spans_strides, mask.dense, *mask.dense_strides
+    )  # fmt: skip

@@ -1,0 +1,446 @@
+"""Heads of known kinds: what a head does, as the share of its attention that does it.
+
+Each kind names target keys T(i) for a query i. A head's score is the mean, over the rows that have
+a target and at least two keys to choose from, of the weight that lies on targets:
+
+    score = mean over rows i of Σ_{j ∈ T(i)} w(i, j)           always in [0, 1]
+
+with p the key that query i stands on (the last query on the last key) and t the tokens:
+
+    previous    T = {p − 1}
+    next        T = {p + 1}                                    only where the mask shows the future
+    diagonal    T = {p}
+    sink        T = {the first key that the row may see}       where it begins a text, before p
+    induction   T = {j < p : t(j − 1) = t(p)}                  what came after this token before
+    bracket     T = the openers of the brackets that token p closes
+    uniform     score = mean of entropy / ln(keys): 1 = even over all keys
+
+`chance` is what a head that spreads its attention evenly would score. A head is named for a kind
+when its score reaches the kind's threshold and twice the chance, over at least five rows: a name
+from fewer does not hold (bench/kinds.py measures it). Padding is no row, no key and no token.
+
+Only the target cells are computed, one dot product each: O(n) of them, never the n×n matrix; where
+repeated tokens make more than a million for induction, an even sample of the rows is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limelight.arrays import index
+from limelight.call import Call
+from limelight.capture import Capture, Site
+from limelight.errors import ArgumentError
+from limelight.reference import logits
+from limelight.writing.numbers import counted
+
+Array = NDArray[Any]
+MOST_PAIRS = 1 << 20
+LEAST_ROWS = 5  # from which a name holds for another part of the text (bench/kinds.py)
+TOGETHER = 1 << 15  # single cells gathered at once
+OPENERS = {")": "(", "]": "[", "}": "{"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of head: its name, what such a head does, and the score from which it is one.
+
+    A kind of one's own says by `targets` where such a head looks: from the tokens of a text to the
+    positions that look and, beside each, a position that is looked at.
+
+    >>> after_dot = Kind("sentence", "looks at the last full stop", 0.3, targets=lambda tokens: (
+    ...     [i for i in range(len(tokens)) if "." in tokens[:i]],
+    ...     [i - 1 - tokens[:i][::-1].index(".") for i in range(len(tokens)) if "." in tokens[:i]]))
+    >>> after_dot.targets(("a", ".", "b", "c"))
+    ([2, 3], [1, 1])
+    """
+
+    name: str
+    meaning: str
+    threshold: float
+    targets: Callable[[Sequence[str]], tuple[Any, Any]] | None = None
+
+
+KINDS = (
+    Kind("previous", "looks at the token before", 0.4),
+    Kind("next", "looks at the token after", 0.4),
+    Kind("diagonal", "looks at its own token", 0.4),
+    Kind("sink", "rests on the first token", 0.6),
+    Kind("induction", "looks at what followed this token before", 0.3),
+    Kind("bracket", "looks from a closing bracket to its opener", 0.3),
+    Kind("uniform", "spreads evenly over all keys", 0.9),
+)
+NAMES = tuple(kind.name for kind in KINDS)
+
+
+@dataclass(frozen=True)
+class Score:
+    """One head's score for one kind; NaN where no row has a target."""
+
+    score: float
+    chance: float
+    rows: int  # how many were judged
+
+
+@dataclass(frozen=True, eq=False)
+class Heads:
+    """The scores of every head: `scores[kind]`, `chance[kind]` and `rows[kind]` are [sites, heads].
+
+    NaN where a kind cannot be judged: no target in the text, no tokens, or a site with fewer heads.
+    """
+
+    sites: tuple[str, ...]
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    scores: dict[str, Array]
+    chance: dict[str, Array]
+    rows: dict[str, Array]
+    known: tuple[Kind, ...] = KINDS
+
+    def is_kind(self, kind: str) -> NDArray[np.bool_]:
+        """Which heads are of that kind, [sites, heads]."""
+        row = self._kind(kind)
+        with np.errstate(invalid="ignore"):
+            strong = self.scores[kind] >= row.threshold
+            beyond = self.scores[kind] >= 2 * self.chance[kind]
+            enough = self.rows[kind] >= LEAST_ROWS
+        return strong & enough & (beyond | (kind == "uniform"))
+
+    def judged(self, kind: str) -> int:
+        """How many rows a kind was judged by, at the head that has the most."""
+        self._kind(kind)
+        return int(np.nan_to_num(self.rows[kind]).max(initial=0))
+
+    def kinds(self, site: int, head: int) -> tuple[str, ...]:
+        """The kinds of one head, the best score first."""
+        named = [row.name for row in self.known if self.is_kind(row.name)[site, head]]
+        return tuple(sorted(named, key=lambda kind: -float(self.scores[kind][site, head])))
+
+    def best(self, kind: str, most: int = 5) -> list[tuple[int, int, float]]:
+        """The heads with the best scores of a kind: (index of the site, head, score)."""
+        self._kind(kind)
+        scores = self.scores[kind]
+        order = np.argsort(np.where(np.isnan(scores), np.inf, -scores), axis=None, kind="stable")
+        found = [(int(n) // scores.shape[1], int(n) % scores.shape[1]) for n in order[:most]]
+        return [(s, h, float(scores[s, h])) for s, h in found if not np.isnan(scores[s, h])]
+
+    def _kind(self, name: str) -> Kind:
+        for kind in self.known:
+            if kind.name == name:
+                return kind
+        names = ", ".join(kind.name for kind in self.known)
+        raise ArgumentError(f"there is no kind {name!r}: choose {names}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe: the kinds, and every head with its scores."""
+        return {
+            "kinds": [{"kind": kind.name, "meaning": kind.meaning, "threshold": kind.threshold,
+                       "rows": self.judged(kind.name)} for kind in self.known],
+            "heads": [
+                {"site": self.sites[s], "layer": self.layers[s], "head": h,
+                 "kinds": list(self.kinds(s, h)),
+                 "scores": {row.name: self._record(row.name, s, h) for row in self.known}}
+                for s in range(len(self.sites)) for h in range(self.heads[s])
+            ],
+        }  # fmt: skip
+
+    def _record(self, kind: str, site: int, head: int) -> dict[str, Any] | None:
+        score = float(self.scores[kind][site, head])
+        if np.isnan(score):
+            return None
+        chance = float(self.chance[kind][site, head])
+        return {"score": score, "chance": chance, "rows": int(self.rows[kind][site, head])}
+
+    def lines(self, most: int = 5) -> list[tuple[str, str, list[str]]]:
+        """For each kind: its name, meaning, and its best heads as text, as "L3H1 0.83"."""
+        return [
+            (kind.name, kind.meaning, [
+                f"L{self.layers[s]}H{h} {score:.2f}{'' if self.is_kind(kind.name)[s, h] else '?'}"
+                for s, h, score in self.best(kind.name, most)
+            ])
+            for kind in self.known
+        ]  # fmt: skip
+
+    def __repr__(self) -> str:
+        size = f"{counted(sum(self.heads), 'head')} in {counted(len(self.sites), 'layer')}"
+        title = f"Kinds of {size} (L3H1: layer 3, head 1; ? = weak, or from too few rows)"
+        body = [
+            f"  {name:<10} {counted(self.judged(name), 'row'):>10}  {', '.join(best) or '–'}"
+            for name, _, best in self.lines()
+        ]
+        return "\n".join([title, *body])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td>{escape(meaning)}</td>"
+            f"<td style='text-align:right'>{self.judged(name):,}</td>"
+            f"<td>{escape(', '.join(best) or '–')}</td></tr>"
+            for name, meaning, best in self.lines()
+        )
+        return ("<table><thead><tr><th>kind</th><th>such a head</th><th>rows</th>"
+                "<th>the strongest</th></tr>"
+                f"</thead><tbody>{rows}</tbody></table>")  # fmt: skip
+
+
+def find(
+    capture: Capture | Iterable[Site],
+    *,
+    batch: int = 0,
+    kinds: Iterable[str | Kind] = KINDS,
+    progress: Callable[[int, int], None] | None = None,
+) -> Heads:
+    """The scores of every head of a capture (or of some sites), of one entry of its batch.
+
+    `kinds` are those that come along, by name, and any of one's own. `progress(done, all)` is told
+    of every site that is done.
+    """
+    sites, known = tuple(capture), _known(kinds)
+    if not sites:
+        raise ArgumentError("there is no site to look at: the capture is empty")
+    width = max(site.heads for site in sites)
+    tables = {kind.name: np.full((3, len(sites), width), np.nan) for kind in known}
+    for s, site in enumerate(sites):
+        for head, found in enumerate(scores(site, batch=batch, kinds=known)):
+            for name, one in found.items():
+                tables[name][:, s, head] = one.score, one.chance, one.rows
+        if progress is not None:
+            progress(s + 1, len(sites))
+    names, layers = tuple(site.name for site in sites), tuple(site.layer for site in sites)
+    parts = [{name: table[part] for name, table in tables.items()} for part in range(3)]
+    heads = tuple(site.heads for site in sites)
+    return Heads(names, layers, heads, parts[0], parts[1], parts[2], known)
+
+
+def _known(kinds: Iterable[str | Kind]) -> tuple[Kind, ...]:
+    """Kinds as they are, or by the names of those that come along; each name once."""
+    own = {kind.name: kind for kind in KINDS}
+    found: dict[str, Kind] = {}
+    for given in (kinds,) if isinstance(kinds, (str, Kind)) else kinds:
+        kind = own.get(given) if isinstance(given, str) else given
+        if not isinstance(kind, Kind):
+            raise ArgumentError(f"there is no kind {given!r}: choose {', '.join(own)}, or give a "
+                                f"Kind of your own")  # fmt: skip
+        if kind.name in found or (kind.targets is None and kind.name not in own):
+            why = "twice" if kind.name in found else "without targets=…, where such a head looks"
+            raise ArgumentError(f"the kind {kind.name!r} is given {why}")
+        found[kind.name] = kind
+    if not found:
+        raise ArgumentError("no kind is named: give some, or leave kinds out for all")
+    return tuple(found.values())
+
+
+def scores(
+    site: Site, *, batch: int = 0, kinds: Iterable[str | Kind] = KINDS
+) -> list[dict[str, Score]]:
+    """Every head's scores at one site, kind by kind."""
+    batch = index(batch, site.batch, "batch entry", f" at {site.name}")
+    asked = {kind.name: kind for kind in _known(kinds)}
+    targets = _targets(site, batch, asked)
+    health = site.health()
+    spread = health.spread
+    found = []
+    for head in range(site.heads):
+        call = site.call.one_head(head, batch)
+        keys = np.asarray(health.keys[batch, head])
+        logsumexp = site.statistics.logsumexp[batch, head]
+        if _is_own("sink", asked) and (head == 0 or _differs(site.call)):
+            targets["sink"] = _sinks(call, cross=site.kind == "cross")
+        own = {name: _score(call, logsumexp, keys, *cells) for name, cells in targets.items()}
+        if not _is_own("uniform", asked):
+            found.append(own)
+            continue
+        judged = keys >= 2
+        even = float(spread[batch, head][judged].mean()) if judged.any() else np.nan
+        own["uniform"] = Score(even, 1.0, int(judged.sum()))
+        found.append(own)
+    return found
+
+
+def _score(call: Call, logsumexp: Array, keys: Array, rows: Array, columns: Array) -> Score:
+    """The mean weight that judged rows put on their targets, and an even head's."""
+    keep = keys[rows] >= 2
+    rows, columns = rows[keep], columns[keep]
+    weights, allowed = pairs(call, logsumexp, rows, columns)
+    rows, weights = rows[allowed], weights[allowed]
+    judged = np.unique(rows)
+    if not judged.size:
+        return Score(np.nan, np.nan, 0)
+    mass = np.bincount(rows, weights, minlength=call.queries)[judged]
+    even = np.bincount(rows, minlength=call.queries)[judged] / keys[judged]
+    return Score(min(1.0, float(mass.mean())), float(even.mean()), len(judged))
+
+
+def pairs(call: Call, logsumexp: Array, rows: Array, columns: Array) -> tuple[Array, Array]:
+    """The weights of single cells (rows[n], columns[n]) of one head, and which are allowed.
+
+    In float64, a dot product each; 0 where not allowed. logsumexp is [Nq].
+    """
+    query, key = call.query[0, 0], call.key[0, 0]
+    shift = np.where(np.isneginf(logsumexp), 0.0, logsumexp).astype(np.float64)
+    scores = np.empty(len(rows))
+    for start in range(0, len(rows), TOGETHER):
+        at = slice(start, start + TOGETHER)
+        left, right = query[rows[at]].astype(np.float64), key[columns[at]].astype(np.float64)
+        scores[at] = np.einsum("nd,nd->n", left, right)
+    allowed = np.ones(len(rows), np.bool_)
+    if call.allowed.band is not None or call.allowed.spans is not None:
+        spans = call.allowed.rows[0, 0, rows]  # [n, R, 2]
+        inside = (spans[..., 0] <= columns[:, None]) & (columns[:, None] < spans[..., 1])
+        allowed &= inside.any(axis=-1)
+    if call.allowed.dense is not None:
+        allowed &= _at(call.allowed.dense[0, 0], rows, columns)
+    bias = None if call.bias is None else _at(call.bias[0, 0], rows, columns)
+    with np.errstate(all="ignore"):
+        cells = logits(call, scores, bias, allowed)
+        assert cells.allowed is not None  # as given, less what the bias hides
+        power = np.exp(cells.logits - shift[rows])
+    return np.where(cells.allowed, np.minimum(power, 1.0), 0.0), cells.allowed
+
+
+def _at(array: Array, rows: Array, columns: Array) -> Array:
+    """Single cells of an array [Nq|1, Nk|1]."""
+    height, width = array.shape
+    return np.asarray(array[rows if height > 1 else 0, columns if width > 1 else 0])
+
+
+def _is_own(name: str, asked: dict[str, Kind]) -> bool:
+    """Whether a kind that comes along is asked for, and not one that only shares its name."""
+    return name in asked and asked[name].targets is None
+
+
+def _targets(site: Site, batch: int, asked: dict[str, Kind]) -> dict[str, tuple[Array, Array]]:
+    """The cells of each kind as row and column numbers, not yet masked; those of sinks apart."""
+    queries, keys = site.queries, site.keys
+    if site.kind == "cross":  # its queries stand on no key
+        return {}
+    row = np.arange(queries)
+    place = row + keys - queries
+    steps = {"previous": -1, "next": 1, "diagonal": 0}
+    targets = {
+        name: _inside(row, place + step, keys)
+        for name, step in steps.items()
+        if _is_own(name, asked)
+    }
+    if not site.tokens:
+        return targets
+    real = np.arange(keys)
+    if site.real_keys is not None:
+        real = np.flatnonzero(site.real_keys[batch])
+    tokens = [site.tokens[batch][at] for at in real]
+    for name, kind in asked.items():
+        look = kind.targets or {"induction": repeats, "bracket": brackets}.get(name)
+        if look is not None:
+            cells = _cells(kind, look(tokens), len(tokens))
+            at, column = real[cells[0]] - (keys - queries), real[cells[1]]
+            targets[name] = at[at >= 0], column[at >= 0]
+    return targets
+
+
+def _cells(kind: Kind, given: Any, length: int) -> tuple[Array, Array]:
+    """What a kind's function said, as two arrays of positions in the text."""
+    try:
+        rows, columns = (np.asarray(part, np.int64).reshape(-1) for part in given)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"the targets of the kind {kind.name!r} are not two lists of positions:"
+                            f" who looks, and at whom") from None  # fmt: skip
+    outside = any(((part < 0) | (part >= length)).any() for part in (rows, columns))
+    if len(rows) != len(columns) or outside:
+        raise ArgumentError(f"the targets of the kind {kind.name!r} name {len(rows)} queries and "
+                            f"{len(columns)} keys: they are pairs of positions from 0 to "
+                            f"{length - 1}")  # fmt: skip
+    return rows, columns
+
+
+def _sinks(call: Call, cross: bool) -> tuple[Array, Array]:
+    """Each row of one head, and the first key that it may see, where that begins a text.
+
+    A key begins one if its own row sees nothing before it: not the edge of a window. Of keys from
+    before the first query only the first of all can be known to.
+    """
+    first, row = _first(call), np.arange(call.queries)
+    seen = first < call.keys
+    if not cross:
+        place = row + call.keys - call.queries
+        own = first - (call.keys - call.queries)  # the row of that key
+        begins = first[np.clip(own, 0, call.queries - 1)] == first
+        begins = np.where(own >= 0, begins, first == first.min(initial=call.keys))
+        seen &= begins & (first < place)
+    return row[seen], first[seen]
+
+
+def _first(call: Call) -> Array:
+    """The first key that each row of one head may see; as many as there are keys where none."""
+    if call.allowed.dense is None and call.bias is None:
+        first = call.allowed.rows[0, 0, :, :, 0].min(axis=1)  # of [Nq, R, 2]; (Nk, Nk) is unused
+        return np.asarray(first, np.int64)
+    found, step = np.full(call.queries, call.keys), max(1, MOST_PAIRS // max(1, call.keys))
+    columns = np.arange(call.keys)
+    for start in range(0, call.queries, step):
+        rows = np.arange(start, min(start + step, call.queries))
+        tile = call.allowed.tile(rows, columns)
+        cells = np.ones((len(rows), call.keys), np.bool_) if tile is None else tile[0, 0]
+        if call.bias is not None:
+            bias = call.bias[0, 0]
+            cells = cells & ~np.isneginf(bias[rows] if bias.shape[0] > 1 else bias)
+        found[rows] = np.where(cells.any(axis=1), cells.argmax(axis=1), call.keys)
+    return found
+
+
+def _differs(call: Call) -> bool:
+    """Whether heads may see different keys."""
+    parts = (call.allowed.spans, call.allowed.dense, call.bias)
+    return any(part is not None and part.shape[1] > 1 for part in parts)
+
+
+def _inside(rows: Array, columns: Array, keys: int) -> tuple[Array, Array]:
+    there = (columns >= 0) & (columns < keys)
+    return rows[there], columns[there]
+
+
+def repeats(tokens: Sequence[str], most: int = MOST_PAIRS) -> tuple[Array, Array]:
+    """Where induction looks: every position p with each j < p that follows an earlier t(p).
+
+    >>> repeats(["a", "b", "c", "a", "b"])
+    (array([3, 4]), array([1, 2]))
+    """
+    _, which = np.unique(np.asarray(tokens, dtype=object).astype(str), return_inverse=True)
+    order = np.argsort(which, kind="stable")  # the places of each token, ascending
+    rank = np.empty(len(which), np.int64)
+    first = np.searchsorted(which[order], np.arange(which.max(initial=-1) + 1))
+    rank[order] = np.arange(len(which)) - first[which[order]]  # how often it came before
+    total = int(rank.sum())
+    chosen = np.flatnonzero(rank)
+    if total > most:
+        chosen = chosen[:: -(-total // most)]
+    counts = rank[chosen]
+    rows = np.repeat(chosen, counts)
+    step = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    columns = order[first[which[rows]] + step] + 1
+    past = columns < rows  # a token that follows itself would count its own place
+    return rows[past], columns[past]
+
+
+def brackets(tokens: Sequence[str]) -> tuple[Array, Array]:
+    """Closers and their openers, as token positions: () [] {}, each closer to its own kind.
+
+    >>> brackets(["f", "(", "x", "[", "0", "])"])
+    (array([5, 5]), array([1, 3]))
+    """
+    open_at: dict[str, list[int]] = {opener: [] for opener in OPENERS.values()}
+    found: set[tuple[int, int]] = set()
+    for place, token in enumerate(tokens):
+        for sign in token:
+            if sign in open_at:
+                open_at[sign].append(place)
+            elif sign in OPENERS and open_at[OPENERS[sign]]:
+                opener = open_at[OPENERS[sign]].pop()
+                if opener != place:
+                    found.add((place, opener))
+    cells = np.array(sorted(found), np.int64).reshape(-1, 2)
+    return cells[:, 0], cells[:, 1]

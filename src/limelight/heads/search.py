@@ -1,0 +1,109 @@
+"""search(): the heads that look from one token to another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from limelight.arrays import index, is_integer
+from limelight.capture import Capture, Site
+from limelight.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """One head that looks from a query to a key: where, and with how much of its attention."""
+
+    site: int  # its place in the capture
+    layer: int
+    head: int
+    row: int
+    column: int
+    query: str
+    key: str
+    weight: float
+
+    def __str__(self) -> str:
+        looks = f"{self.query.strip()!r} ({self.row}) → {self.key.strip()!r} ({self.column})"
+        return f"L{self.layer}H{self.head}  {self.weight:.2f}  {looks}"
+
+
+def search(
+    capture: Capture | Iterable[Site],
+    *,
+    query: Any = None,
+    key: Any = None,
+    at_least: float = 0.0,
+    batch: int = 0,
+) -> list[Sighting]:
+    """The heads that look from `query` to `key` with at least so much, the strongest first.
+
+    Either side is a token as a person reads it ("cat"), a position (2, or −1 for the last), a
+    pattern (re.compile(…), matched against the whole token), or None for any token. Each head
+    stands once, with its strongest such cell.
+
+    >>> import limelight as ll
+    >>> found = search(ll.captures()["llama"], query="cat", key="curious", at_least=0.3)
+    >>> [str(each) for each in found[:2]]
+    ["L11H1  0.93  'cat' (2) → 'curious' (1)", "L2H1  0.90  'cat' (2) → 'curious' (1)"]
+    """
+    if query is None and key is None:
+        raise ArgumentError("name what is looked from, or at: query=…, key=…, or both")
+    found: list[Sighting] = []
+    missing: dict[str, int] = {"query": 0, "key": 0}
+    sites = tuple(capture)
+    for at, site in enumerate(sites):
+        if batch >= site.batch:
+            continue
+        rows = _places(site, "query", query, batch)
+        columns = _places(site, "key", key, batch)
+        missing["query"] += not len(rows)
+        missing["key"] += not len(columns)
+        if len(rows) and len(columns):
+            found += _strongest(site, at, rows, columns, batch)
+    for side, given in (("query", query), ("key", key)):
+        if sites and missing[side] == len(sites):
+            shown = ", ".join(token.strip() for token in sites[0].labels(side, 0)[:12])
+            raise ArgumentError(f"no {side} is {_said(given)}: the text begins with {shown}")
+    strong = [each for each in found if each.weight >= at_least and each.weight > 0]
+    return sorted(strong, key=lambda each: (-each.weight, each.site, each.head))
+
+
+def _strongest(site: Site, at: int, rows: Any, columns: Any, batch: int) -> list[Sighting]:
+    """Each head's strongest cell among the rows and columns."""
+    weights = np.nan_to_num(site.weights(rows.tolist(), columns.tolist(), batch=batch))
+    best = weights.reshape(len(weights), -1).argmax(axis=1)
+    queries, keys = site.labels("query", batch), site.labels("key", batch)
+    found = []
+    for head, cell in enumerate(best):
+        i, j = divmod(int(cell), len(columns))
+        row, column = int(rows[i]), int(columns[j])
+        found.append(Sighting(at, site.layer, head, row, column, queries[row], keys[column],
+                              float(weights[head, i, j])))  # fmt: skip
+    return found
+
+
+def _places(site: Site, side: str, which: Any, batch: int) -> Any:
+    """The positions that were meant, padding left out."""
+    labels = site.labels(side, batch)
+    real = site.real_queries if side == "query" else site.real_keys
+    there = np.ones(len(labels), np.bool_) if real is None else real[batch]
+    if which is None:
+        return np.flatnonzero(there)
+    if is_integer(which):
+        return np.array([index(which, len(labels), side)])
+    if isinstance(which, re.Pattern):
+        hit = [which.fullmatch(token.strip()) is not None for token in labels]
+    elif isinstance(which, str):
+        hit = [token == which or token.strip() == which.strip() for token in labels]
+    else:
+        raise ArgumentError(f"{side}={which!r} is no token, position or pattern")
+    return np.flatnonzero(np.array(hit, np.bool_) & there)
+
+
+def _said(which: Any) -> str:
+    return f"like {which.pattern!r}" if isinstance(which, re.Pattern) else repr(which)

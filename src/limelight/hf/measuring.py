@@ -1,0 +1,98 @@
+"""effects(): what each head's absence does to what a Transformers model says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from limelight.arrays import as_numpy, is_integer
+from limelight.errors import ArgumentError
+from limelight.hf.inputs import texts
+from limelight.hf.loading import Loaded
+from limelight.hf.projections import projections, transformer
+from limelight.hf.switching import means_of, replaced
+from limelight.live.effects import Effects
+from limelight.live.measure import Measure
+
+Array = NDArray[Any]
+
+
+def effects(
+    loaded: Loaded,
+    text: str,
+    *,
+    answer: int | str | None = None,
+    against: int | str | None = None,
+    loss: bool = False,
+    since: int = 1,
+    mean_over: str | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Effects:
+    """As limelight.live's effects, on any model that foretells tokens: layers × heads.
+
+    All heads of a layer go through the model as one batch, each entry with another head off.
+    """
+    model, inputs = transformer(loaded), loaded.inputs(text)
+    ids = [int(i) for i in inputs["input_ids"][0]]
+
+    def logits(copies: int) -> Array:
+        given = {name: tensor.expand(copies, *tensor.shape[1:]).to(model.device)
+                 for name, tensor in inputs.items()}  # fmt: skip
+        with torch.no_grad():
+            found = getattr(model(**given), "logits", None)
+        if found is None or found.ndim != 3 or not model.can_generate():
+            raise ArgumentError(
+                f"{loaded.name} ({type(model).__name__}) foretells no next token: effects need a "
+                f"language model; limelight.hf.off switches its heads off around any run of yours"
+            )
+        return np.asarray(as_numpy(found))
+
+    def token(given: int | str) -> int:
+        if is_integer(given):
+            return int(given)
+        found = loaded.tokenizer(given, add_special_tokens=False)["input_ids"]
+        if len(found) != 1:
+            raise ArgumentError(f"{given!r} is {len(found)} tokens for {loaded.name}: give one")
+        return int(found[0])
+
+    whole = logits(1)
+    follow = Measure.of(ids, whole[0, -1], token, answer=answer, against=against,
+                        loss=loss, since=since)  # fmt: skip
+    there = projections(model)
+    means = None if mean_over is None else means_of(loaded, mean_over, there)
+    after = np.full((len(there), max(p.heads for p in there.values())), np.nan)
+    for row, (layer, projection) in enumerate(sorted(there.items())):
+        instead = None if means is None else means[layer]
+        with replaced(projection, _each(instead)):
+            after[row, : projection.heads] = follow(follow.rows(logits(projection.heads)))
+        if progress is not None:
+            progress(f"layer {row + 1} of {len(there)}")
+    before = float(follow(follow.rows(whole))[0])
+    return Effects.of(
+        follow, before, after, texts(np.array([ids]), loaded.tokenizer)[0],
+        lambda i: texts(np.array([[i]]), loaded.tokenizer)[0][0],
+        names=tuple(str(head) for head in range(after.shape[1])), source=loaded.name,
+    )  # fmt: skip
+
+
+def _each(instead: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """Entry h of the batch without head h."""
+
+    def change(read: Tensor) -> Tensor:
+        heads = torch.arange(read.shape[-2])
+        if read.ndim != 4 or len(read) != len(heads):
+            raise ArgumentError(
+                f"the heads come as {tuple(read.shape)}, and one batch entry each was asked for: "
+                f"measure them one by one inside limelight.hf.off"
+            )
+        read = read.clone()
+        new = 0.0 if instead is None else instead.to(read)[:, None]
+        read[heads, :, heads] = new
+        return read
+
+    return change

@@ -1,0 +1,1 @@
+"""Learn: exercises, the saturation lab, projections, and the experiments that were run."""

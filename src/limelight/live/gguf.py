@@ -1,0 +1,146 @@
+"""A GGUF file: its facts and its tensors, read with NumPy; quantised blocks by the gguf package.
+
+    magic "GGUF", version, number of tensors, number of facts
+    facts      a name, a type, a value each
+    tensors    a name, the sizes (innermost first), a type and a place each
+    data       aligned, one tensor after the other
+
+Every length in the file is checked against what is there before it is used.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limelight.errors import FileError
+
+Array = NDArray[Any]
+MAGIC, VERSIONS, ALIGNMENT = b"GGUF", (2, 3), 32
+NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q",
+           12: "d"}  # fmt: skip
+TEXT, LIST = 8, 9
+PLAIN: dict[int, np.dtype[Any]] = {0: np.dtype("<f4"), 1: np.dtype("<f2")}  # what needs no package
+MOST_AXES = 4
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a tensor stands."""
+
+    kind: int
+    shape: tuple[int, ...]  # outermost first
+    place: int
+
+
+class Gguf:
+    """An open file: `facts`, the names of its tensors, and `array(name)` as float32."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with open(path, "rb") as file:
+                self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:  # ValueError: an empty file
+            why = getattr(error, "strerror", None) or "it is empty"
+            raise FileError(f"{path}: cannot be read: {why}") from None
+        self._at = 0
+        try:
+            self._read()
+        except (struct.error, UnicodeDecodeError, KeyError, OverflowError, RecursionError):
+            raise self._damaged("its header is malformed, or the file was cut short") from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.tensors
+
+    def array(self, name: str) -> Array:
+        """A tensor as float32, its outermost axis first."""
+        if name not in self.tensors:
+            raise FileError(f"{self.path}: has no tensor {name}: not a model of this family")
+        entry = self.tensors[name]
+        if entry.kind in PLAIN:
+            dtype = PLAIN[entry.kind]
+            flat = self._bytes(name, entry, prod(entry.shape) * dtype.itemsize).view(dtype)
+            return np.asarray(flat.reshape(entry.shape), np.float32)
+        gguf = _package(self.path)
+        try:
+            kind = gguf.GGMLQuantizationType(entry.kind)
+            shape = gguf.quant_shape_to_byte_shape(entry.shape, kind)
+            held = self._bytes(name, entry, prod(shape)).reshape(shape)
+            found: Array = gguf.dequantize(held, kind)
+        except (ValueError, NotImplementedError, KeyError) as error:
+            raise FileError(
+                f"{self.path}: {name} is quantised in a way that gguf cannot read: {error}"
+            ) from None
+        return np.ascontiguousarray(found.reshape(entry.shape), np.float32)
+
+    def _read(self) -> None:
+        magic, version, tensors, facts = self._numbers("<4sIQQ")
+        if magic != MAGIC or version not in VERSIONS:
+            raise FileError(f"{self.path}: not a GGUF file of version 2 or 3")
+        self.facts = {self._text(): self._value(self._number("I")) for _ in range(facts)}
+        self.tensors: dict[str, Entry] = {}
+        for _ in range(tensors):
+            name, axes = self._text(), self._number("I")
+            if axes > MOST_AXES:
+                raise self._damaged(f"{name!r} has {axes} axes")
+            shape = tuple(reversed(self._numbers(f"<{axes}Q")))
+            self.tensors[name] = Entry(self._number("I"), shape, self._number("Q"))
+        aligned = self.facts.get("general.alignment", ALIGNMENT)
+        if not isinstance(aligned, int) or aligned < 1:
+            raise self._damaged(f"its alignment is {aligned!r}")
+        self._start = -(-self._at // aligned) * aligned
+
+    def _value(self, kind: int) -> Any:
+        if kind == TEXT:
+            return self._text()
+        if kind != LIST:
+            return self._number(NUMBERS[kind])
+        inner, count = self._number("I"), self._number("Q")
+        if count > len(self._data) - self._at:
+            raise self._damaged(f"it speaks of a list of {count:,}, and is smaller than that")
+        if inner in (TEXT, LIST):
+            return [self._value(inner) for _ in range(count)]
+        return list(self._numbers(f"<{count}{NUMBERS[inner]}"))
+
+    def _text(self) -> str:
+        length = self._number("Q")
+        begin, self._at = self._at, self._at + length
+        if self._at > len(self._data):
+            raise self._damaged("it ends inside a text")
+        return self._data[begin : self._at].decode("utf-8")
+
+    def _number(self, form: str) -> Any:
+        return self._numbers(f"<{form}")[0]
+
+    def _numbers(self, form: str) -> tuple[Any, ...]:
+        found = struct.unpack_from(form, self._data, self._at)
+        self._at += struct.calcsize(form)
+        return found
+
+    def _bytes(self, name: str, entry: Entry, count: int) -> Array:
+        begin = self._start + entry.place
+        if begin + count > len(self._data):
+            raise self._damaged(f"{name} stands where the file has ended: it was cut short")
+        return np.frombuffer(self._data, np.uint8, count, begin)
+
+    def _damaged(self, why: str) -> FileError:
+        return FileError(f"{self.path}: the file is damaged: {why}")
+
+
+def _package(path: Path) -> Any:
+    try:
+        import gguf
+    except ImportError:
+        raise FileError(
+            f"{path}: its weights are quantised, and unpacking them needs the gguf package: "
+            f"pip install gguf"
+        ) from None
+    return gguf

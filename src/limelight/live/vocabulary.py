@@ -1,0 +1,239 @@
+"""Vocabularies: a text as tokens and back, from a model's own table."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import Any, Protocol
+
+from limelight.errors import ArgumentError, FileError
+
+CONTROL, USER, BYTE = 3, 4, 6  # of tokenizer.ggml.token_type
+SPACE = "▁"  # how SentencePiece writes one
+
+# Where a byte-level vocabulary may not merge across: over a text in which every letter is L, every
+# number N, a blank " ", a line's end n, other white space s, and all else O (an apostrophe ').
+_GPT2 = r" ?L+| ?N+| ?[O']+|[sn ]+(?![LNO'])|[sn ]+"
+SPLITS = {
+    "gpt-2": _GPT2,
+    "default": _GPT2,
+    "smollm": _GPT2.replace(" ?N+", "N").replace("[sn ]+(?![LNO'])", "[sn ]+(?![LO'])"),
+    "llama-bpe": r"[O's ]?L+|N{1,3}| ?[O']+n*|[sn ]*n|[sn ]+(?![LNO'])|[sn ]+",
+}
+SUFFIXES = ("'re", "'ve", "'ll", "'s", "'t", "'m", "'d")
+
+
+class Vocabulary(Protocol):
+    """What a model needs of one."""
+
+    ends: frozenset[int]  # tokens after which a text is over
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: Iterable[int]) -> str: ...
+
+    def piece(self, token: int) -> str:
+        """One token as a person reads it."""
+        ...
+
+
+class Characters:
+    """A token a character."""
+
+    ends: frozenset[int] = frozenset()
+
+    def __init__(self, alphabet: str) -> None:
+        self.alphabet = alphabet
+        self._place = {symbol: i for i, symbol in enumerate(alphabet)}
+
+    def encode(self, text: str) -> list[int]:
+        unknown = sorted(set(text) - set(self.alphabet))
+        if unknown:
+            raise ArgumentError(
+                f"this model has never seen {' '.join(map(repr, unknown[:8]))}: it reads "
+                f"{''.join(self.alphabet).strip()!r}, blanks and line ends"
+            )
+        return [self._place[symbol] for symbol in text]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return "".join(self.alphabet[i] for i in ids)
+
+    def piece(self, token: int) -> str:
+        return self.alphabet[token]
+
+
+class _Pieces:
+    """What the vocabularies in a GGUF share: the table, its special tokens, and bytes to text."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.pieces: list[str] = facts["tokenizer.ggml.tokens"]
+        self.ids = {piece: i for i, piece in enumerate(self.pieces)}
+        kinds = facts.get("tokenizer.ggml.token_type", [1] * len(self.pieces))
+        self.kinds: list[int] = kinds
+        whole = [p for p, kind in zip(self.pieces, kinds, strict=True) if kind in (CONTROL, USER)]
+        longest = sorted(filter(None, whole), key=len, reverse=True)
+        self._special = re.compile(f"({'|'.join(map(re.escape, longest))})" if longest else "(?!)")
+        named = (facts.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot"))
+        self.ends = frozenset(int(i) for i in named if i is not None)
+        self._first: list[int] = []
+        if facts.get("tokenizer.ggml.add_bos_token", self.begins):
+            self._first = [int(facts["tokenizer.ggml.bos_token_id"])]
+
+    begins = False  # whether a text begins with a token of its own where the file is silent
+
+    def encode(self, text: str) -> list[int]:
+        ids = list(self._first)
+        for i, part in enumerate(self._special.split(text)):
+            if i % 2:
+                ids.append(self.ids[part])
+            elif part:
+                ids += self._plain(part, first=i == 0)
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return b"".join(self.bytes(int(i)) for i in ids).decode("utf-8", "replace")
+
+    def piece(self, token: int) -> str:
+        """Its text, the leading blank kept; part of a character as the vocabulary spells it."""
+        text = self.decode([token])
+        return self.pieces[token] if not text or "\N{REPLACEMENT CHARACTER}" in text else text
+
+    def bytes(self, token: int) -> bytes:
+        raise NotImplementedError
+
+    def _plain(self, text: str, first: bool) -> list[int]:
+        raise NotImplementedError
+
+
+class BytePairs(_Pieces):
+    """GPT-2's kind: bytes, merged pair by pair in the order that training found."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        super().__init__(facts)
+        how = str(facts.get("tokenizer.ggml.pre", "default"))
+        if how not in SPLITS:
+            raise FileError(
+                f"the file cuts words the way of {how!r}, which is not known here "
+                f"({', '.join(SPLITS)} are): limelight.hf.load reads it through Transformers"
+            )
+        self._split = re.compile(SPLITS[how])
+        self._any_case = how == "llama-bpe"
+        merges = facts["tokenizer.ggml.merges"]
+        self._ranks = {tuple(pair.split(" ", 1)): rank for rank, pair in enumerate(merges)}
+        self._word = lru_cache(1 << 15)(self._merged)
+
+    def bytes(self, token: int) -> bytes:
+        piece = self.pieces[token]
+        if self.kinds[token] in (CONTROL, USER):
+            return piece.encode()
+        return bytes(_BYTES[symbol] for symbol in piece if symbol in _BYTES)
+
+    def _plain(self, text: str, first: bool) -> list[int]:
+        return [token for word in self._words(text) for token in self._word(word)]
+
+    def _words(self, text: str) -> Iterator[str]:
+        shape, at = "".join(map(_shape, text)), 0
+        while at < len(text):
+            end = self._suffix(text, at) or self._split.match(shape, at).end()  # type: ignore[union-attr]
+            yield text[at:end]
+            at = end
+
+    def _suffix(self, text: str, at: int) -> int:
+        """Where 's, 're and their like end; 0 where none begins here."""
+        if text[at] != "'":
+            return 0
+        here = text[at : at + 3].lower() if self._any_case else text[at : at + 3]
+        return next((at + len(s) for s in SUFFIXES if here.startswith(s)), 0)
+
+    def _merged(self, word: str) -> tuple[int, ...]:
+        parts = [_SYMBOLS[byte] for byte in word.encode("utf-8", "replace")]
+        while len(parts) > 1:
+            pairs = pairwise(parts)
+            rank, at = min((self._ranks.get(p, len(self._ranks)), i) for i, p in enumerate(pairs))
+            if rank == len(self._ranks):
+                break
+            parts[at : at + 2] = ["".join(parts[at : at + 2])]
+        unknown = [part for part in parts if part not in self.ids]
+        if unknown:
+            raise FileError(f"the file's table of tokens has no {unknown[0]!r}: it is incomplete")
+        return tuple(self.ids[part] for part in parts)
+
+
+class SentencePieces(_Pieces):
+    """Llama 1 and 2's kind: characters, joined where the score is best; unknown ones as bytes."""
+
+    begins = True
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        super().__init__(facts)
+        self._scores: list[float] = facts["tokenizer.ggml.scores"]
+        self._prefix = bool(facts.get("tokenizer.ggml.add_space_prefix", True))
+
+    def bytes(self, token: int) -> bytes:
+        piece = self.pieces[token]
+        if self.kinds[token] == BYTE:
+            return bytes([int(piece[3:5], 16)])
+        return piece.replace(SPACE, " ").encode()
+
+    def _plain(self, text: str, first: bool) -> list[int]:
+        parts = list((" " + text if first and self._prefix else text).replace(" ", SPACE))
+        while len(parts) > 1:
+            joined = (a + b for a, b in pairwise(parts))
+            found = [(-self._scores[self.ids[p]], i) for i, p in enumerate(joined) if p in self.ids]
+            if not found:
+                break
+            _, at = min(found)
+            parts[at : at + 2] = ["".join(parts[at : at + 2])]
+        return [token for part in parts for token in self._known(part)]
+
+    def _known(self, part: str) -> Sequence[int]:
+        if part in self.ids:
+            return (self.ids[part],)
+        return [self._byte[byte] for byte in part.encode("utf-8", "replace")]
+
+    @cached_property
+    def _byte(self) -> list[int]:
+        names = [f"<0x{byte:02X}>" for byte in range(256)]
+        if any(name not in self.ids for name in names):
+            raise ArgumentError("the text has characters that this model's vocabulary lacks")
+        return [self.ids[name] for name in names]
+
+
+KINDS: dict[Any, type[BytePairs] | type[SentencePieces]] = {
+    "gpt2": BytePairs,
+    "llama": SentencePieces,
+}
+
+
+def of(facts: dict[str, Any]) -> BytePairs | SentencePieces:
+    """The vocabulary that a GGUF's facts describe."""
+    kind = facts.get("tokenizer.ggml.model")
+    if kind not in KINDS or "tokenizer.ggml.tokens" not in facts:
+        raise FileError(
+            f"its vocabulary is of the kind {kind!r}, and {' and '.join(KINDS)} are read here: "
+            f"limelight.hf.load reads others through Transformers"
+        )
+    return KINDS[kind](facts)
+
+
+def _shape(symbol: str) -> str:
+    if symbol in " '":
+        return symbol
+    if symbol.isspace():
+        return "n" if symbol in "\r\n" else "s"
+    kind = unicodedata.category(symbol)[0]
+    return kind if kind in "LN" else "O"
+
+
+def _byte_symbols() -> list[str]:
+    """GPT-2's spelling: printable bytes as themselves, the others from U+0100 on."""
+    shown = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    hidden = iter(range(256, 512))
+    return [chr(byte if byte in shown else next(hidden)) for byte in range(256)]
+
+
+_SYMBOLS = _byte_symbols()
+_BYTES = {symbol: byte for byte, symbol in enumerate(_SYMBOLS)}

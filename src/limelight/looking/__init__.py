@@ -1,0 +1,1 @@
+"""Looking: any part of a weight matrix of any size, without the matrix."""

@@ -1,0 +1,166 @@
+"""weights(), received(), top(): exact weights of any part of an attention matrix of any size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limelight.arrays import as_array, is_integer
+from limelight.call import Call, prepare
+from limelight.errors import ArgumentError
+from limelight.looking import regions
+from limelight.looking.look import Look, check_logsumexp
+
+Array = NDArray[Any]
+MOST_CELLS = 1 << 28  # of an exact block: 1 GiB of float32
+
+
+@dataclass(frozen=True, eq=False)
+class Top:
+    """The strongest keys of some rows, strongest first.
+
+    columns  int64 [..., Hq, R, k]; −1 where a row may attend to fewer than k keys
+    weights  the weight of each, 0 there
+    rows     int64 [R], the queries asked for
+    """
+
+    columns: Array
+    weights: Array
+    rows: Array
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "rows": self.rows.tolist(),
+            "columns": self.columns.tolist(),
+            "weights": self.weights.tolist(),
+        }
+
+
+def weights(
+    query: Any,
+    key: Any,
+    rows: Any = None,
+    columns: Any = None,
+    *,
+    logsumexp: Any = None,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    engine: str = "auto",
+) -> Array:
+    """An exact block of the weights, [..., Hq, rows, columns]; 0 where a cell is not allowed.
+
+    rows, columns  None for all, a slice, a pair (start, stop), or a list of single numbers
+    logsumexp      [..., Hq, Nq] from an earlier pass, such as inspect(…).health.logsumexp
+
+    float32, and float64 for float64 arrays.
+
+    >>> weights([[2, 1]], [[2, 1], [1, 0], [0, -1]], columns=(0, 2)).round(6)
+    array([[0.881645, 0.105686]])
+    """
+    call = prepare(query, key, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks)
+    block = weights_of(
+        call, rows=rows, columns=columns, engine=engine, logsumexp=check_logsumexp(call, logsumexp)
+    )
+    return as_array(call.restore(block))
+
+
+def received(
+    query: Any,
+    key: Any,
+    *,
+    logsumexp: Any = None,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    engine: str = "auto",
+) -> Array:
+    """The attention that each key gets, summed over the queries: [..., Hq, Nk].
+
+    >>> received([[2, 1], [0, 0]], [[2, 1], [1, 0], [0, -1]]).round(3)
+    array([1.215, 0.439, 0.346])
+    """
+    call = prepare(query, key, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks)
+    own = check_logsumexp(call, logsumexp)
+    return as_array(call.restore(received_of(call, logsumexp=own, engine=engine)))
+
+
+def top(
+    query: Any,
+    key: Any,
+    rows: Any = None,
+    k: int = 8,
+    *,
+    logsumexp: Any = None,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    engine: str = "auto",
+) -> Top:
+    """The k strongest keys of each asked row; the lower column first among equals.
+
+    >>> best = top([[2, 1]], [[2, 1], [1, 0], [0, -1]], k=2)
+    >>> best.columns, best.weights.round(6)
+    (array([[0, 1]]), array([[0.881645, 0.105686]]))
+    """
+    call = prepare(query, key, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks)
+    seen = top_of(call, rows=rows, k=k, logsumexp=check_logsumexp(call, logsumexp), engine=engine)
+    return replace(seen, columns=call.restore(seen.columns), weights=call.restore(seen.weights))
+
+
+def weights_of(
+    call: Call, *, rows: Any = None, columns: Any = None, logsumexp: Array | None = None,
+    engine: str = "auto",
+) -> Array:  # fmt: skip
+    """weights() of a prepared call: [B, Hq, R, C]; logsumexp is [B, Hq, Nq]."""
+    at = regions.indices(rows, call.queries, "rows", "queries")
+    across = regions.indices(columns, call.keys, "columns", "keys")
+    cells = call.batch * call.query_heads * len(at) * len(across)
+    if cells > MOST_CELLS:
+        raise ArgumentError(
+            f"{call.batch} × {call.query_heads} heads of {len(at):,} × {len(across):,} weights are "
+            f"{cells * 4 / 2**30:,.1f} GiB: ask for fewer rows and columns, or for a pooled view "
+            f"with heatmap(…, shape=(512, 512))"
+        )
+    look = Look.at(call, engine, *_ends(at), logsumexp)
+    if call.empty:
+        return look.nothing(len(at), len(across))
+    return as_array(look.engine.block(look.call, look.logsumexp, at, across))
+
+
+def received_of(call: Call, *, logsumexp: Array | None = None, engine: str = "auto") -> Array:
+    """received() of a prepared call: [B, Hq, Nk]; logsumexp is [B, Hq, Nq]."""
+    look = Look.at(call, engine, 0, call.queries, logsumexp)
+    if call.empty:
+        return look.nothing(call.keys)
+    return as_array(look.engine.received(look.call, look.logsumexp))
+
+
+def top_of(
+    call: Call, *, rows: Any = None, k: int = 8, logsumexp: Array | None = None,
+    engine: str = "auto",
+) -> Top:  # fmt: skip
+    """top() of a prepared call: columns and weights [B, Hq, R, k]; logsumexp is [B, Hq, Nq]."""
+    at = regions.indices(rows, call.queries, "rows", "queries")
+    if not is_integer(k) or k < 1:
+        raise ArgumentError(f"k={k!r}: ask for a whole number of keys a row, at least one")
+    look = Look.at(call, engine, *_ends(at), logsumexp)
+    if call.empty:
+        nothing = look.nothing(len(at), int(k))
+        return Top(np.full(nothing.shape, -1, np.int64), nothing, at)
+    best, their_weights = look.engine.strongest(look.call, look.logsumexp, at, int(k))
+    return Top(as_array(best), as_array(their_weights), at)
+
+
+def _ends(rows: Array) -> tuple[int, int]:
+    """The smallest range that holds them."""
+    return (int(rows.min()), int(rows.max()) + 1) if rows.size else (0, 0)

@@ -1,0 +1,319 @@
+"""The masks that people write: by the diagonal, by length, by document, by prefix.
+
+Those that speak of a diagonal align it bottom-right: the last query stands on the last key, as in
+decoding, where a few new queries meet a long cache. `align="top-left"` puts query 0 on key 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limelight.arrays import as_numpy, is_integer
+from limelight.errors import ArgumentError, DtypeError, ShapeError
+from limelight.masks import spans as sp
+from limelight.masks.algebra import Mask
+from limelight.masks.allowed import Allowed
+
+ALIGNMENTS = ("bottom-right", "top-left")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Window(Mask):
+    """Keys near the diagonal: −left ≤ j − diagonal(i) ≤ right; None leaves a side open.
+
+    >>> Window(2, 0)
+    Window(left=2, right=0)
+    ■ · · · · · · ·
+    ■ ■ · · · · · ·
+    ■ ■ ■ · · · · ·
+    · ■ ■ ■ · · · ·
+    · · ■ ■ ■ · · ·
+    · · · ■ ■ ■ · ·
+    · · · · ■ ■ ■ ·
+    · · · · · ■ ■ ■
+    """
+
+    left: int | None = None
+    right: int | None = None
+    align: str = "bottom-right"
+    _sized = False
+
+    def __post_init__(self) -> None:
+        _check_align(self.align)
+        for side in ("left", "right"):
+            width = getattr(self, side)
+            if width is not None and (not is_integer(width) or width < 0):
+                raise ArgumentError(
+                    f"Window({side}={width!r}): a width is a whole number ≥ 0 of keys to that side "
+                    f"of the diagonal, or None for all of them"
+                )
+            if type(width) not in (int, type(None)):  # NumPy's
+                object.__setattr__(self, side, int(width))
+
+    def dense(self, nq: int, nk: int) -> NDArray[np.bool_]:
+        row, column = np.arange(nq)[:, None], np.arange(nk)[None, :]
+        distance = column - (row + _diagonal(self.align, nq, nk))
+        near = np.ones((nq, nk), np.bool_)
+        if self.left is not None:
+            near &= distance >= -self.left
+        if self.right is not None:
+            near &= distance <= self.right
+        return near
+
+    def allowed(self, nq: int, nk: int) -> Allowed:  # two numbers: sooner made than remembered
+        offset = _diagonal(self.align, nq, nk)
+        low = -nq if self.left is None else max(offset - int(self.left), -nq)
+        high = nk if self.right is None else min(offset + int(self.right), nk)
+        return Allowed(nq, nk, band=(low, high))
+
+    @property
+    def expression(self) -> str:
+        align = "" if self.align == ALIGNMENTS[0] else f", align={self.align!r}"
+        return f"Window(left={self.left}, right={self.right}{align})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Causal(Window):
+    """Each query sees the keys up to its own position and none after it.
+
+    >>> print(Causal().draw(3, 5))
+    ■ ■ ■ · ·
+    ■ ■ ■ ■ ·
+    ■ ■ ■ ■ ■
+    >>> print(Causal(align="top-left").draw(3, 5))
+    ■ · · · ·
+    ■ ■ · · ·
+    ■ ■ ■ · ·
+    """
+
+    left: int | None = field(default=None, init=False)
+    right: int | None = field(default=0, init=False)
+    align: str = field(default="bottom-right", kw_only=True)
+
+    @property
+    def expression(self) -> str:
+        return "Causal()" if self.align == ALIGNMENTS[0] else f"Causal(align={self.align!r})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Lengths(Mask):
+    """Padding: only the first `keys` keys are real, and only the first `queries` queries.
+
+    Both are a number, or an array with one number for each batch entry.
+
+    >>> print(Lengths([2, 3]).draw(2, 4))
+    batch 0:
+    ■ ■ · ·
+    ■ ■ · ·
+    batch 1:
+    ■ ■ ■ ·
+    ■ ■ ■ ·
+    """
+
+    keys: Any
+    queries: Any = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", _integers(self.keys, "Lengths(keys=…)"))
+        if self.queries is not None:
+            object.__setattr__(self, "queries", _integers(self.queries, "Lengths(queries=…)"))
+
+    def dense(self, nq: int, nk: int) -> NDArray[np.bool_]:
+        self._check(nq, nk)
+        real = np.arange(nk) < _over_batch(self.keys)
+        if self.queries is not None:
+            real = real & (np.arange(nq)[:, None] < _over_batch(self.queries))
+        return np.array(np.broadcast_to(real, (*real.shape[:-2], nq, nk)))
+
+    def _allowed(self, nq: int, nk: int) -> Allowed:
+        self._check(nq, nk)
+        high = _over_batch(self.keys)[..., 0]  # [..., 1, 1], or [1]
+        if self.queries is not None:
+            high = np.where(np.arange(nq) < _over_batch(self.queries)[..., 0], high, 0)
+        return Allowed(nq, nk, spans=sp.make(0, high, nk))
+
+    def _check(self, nq: int, nk: int) -> None:
+        for name, lengths, most in (("keys", self.keys, nk), ("queries", self.queries, nq)):
+            if lengths is not None and lengths.max(initial=0) > most:
+                raise ShapeError(
+                    f"Lengths says {int(lengths.max())} {name}, but there are {most}: lengths "
+                    f"count the real {name} of a padded batch and cannot exceed its size"
+                )
+
+    @property
+    def expression(self) -> str:
+        queries = "" if self.queries is None else f", queries={_short(self.queries)}"
+        return f"Lengths({_short(self.keys)}{queries})"
+
+    def _size(self) -> tuple[int, int]:
+        nk = max(1, int(self.keys.max(initial=1)))
+        if self.queries is None:  # all rows are alike: a picture's worth is enough
+            return min(nk, 32), nk
+        return max(1, int(self.queries.max(initial=1))), nk
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Documents(Mask):
+    """Several documents packed in one sequence: a query sees only keys of its own document.
+
+    `ids` [..., nk] names each key's document. With fewer queries than keys the queries are the
+    last ones; `queries` [..., nq] names theirs where that is not so.
+
+    >>> print(Documents([0, 0, 1, 1, 1]).draw())
+    ■ ■ · · ·
+    ■ ■ · · ·
+    · · ■ ■ ■
+    · · ■ ■ ■
+    · · ■ ■ ■
+    """
+
+    ids: Any
+    queries: Any = None
+
+    def __post_init__(self) -> None:
+        for name in ("ids", "queries"):
+            if getattr(self, name) is not None:
+                ids = _integers(getattr(self, name), f"Documents({name}=…)", least=None)
+                if ids.ndim == 0:
+                    raise ShapeError(f"Documents({name}={ids}): give one id for each position")
+                object.__setattr__(self, name, ids)
+
+    def dense(self, nq: int, nk: int) -> NDArray[np.bool_]:
+        queries, keys = self._ids(nq, nk)
+        same: NDArray[np.bool_] = queries[..., :, None] == keys[..., None, :]
+        return same if same.ndim == 2 else same[..., None, :, :]
+
+    def _allowed(self, nq: int, nk: int) -> Allowed:
+        queries, keys = self._ids(nq, nk)
+        lead = np.broadcast_shapes(queries.shape[:-1], keys.shape[:-1])
+        queries = np.broadcast_to(queries, (*lead, nq)).reshape(math.prod(lead), nq)
+        keys = np.broadcast_to(keys, (*lead, nk)).reshape(math.prod(lead), nk)
+        tables = []
+        for q, k in zip(queries, keys, strict=True):
+            table = _document_spans(q, k, most=max(nk, 8) // 8)
+            if table is None:  # scattered documents: the boolean matrix is smaller
+                return Allowed(nq, nk, dense=self.dense(nq, nk))
+            tables.append(table)
+        slots = max((table.shape[1] for table in tables), default=1)
+        spans = np.full((len(tables), nq, slots, 2), nk, np.int32)
+        for row, table in zip(spans, tables, strict=True):
+            row[:, : table.shape[1]] = table
+        return Allowed(nq, nk, spans=spans.reshape(*lead, 1, nq, slots, 2))
+
+    def _ids(self, nq: int, nk: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        queries = self.ids[..., max(0, nk - nq) :] if self.queries is None else self.queries
+        if self.ids.shape[-1] != nk or queries.shape[-1] != nq:
+            raise ShapeError(
+                f"Documents has {self.ids.shape[-1]} ids for keys and {queries.shape[-1]} for "
+                f"queries, but there are {nk} keys and {nq} queries: give one id for each key, and "
+                f"queries=… where the queries are not the last of them"
+            )
+        return queries, self.ids
+
+    @property
+    def expression(self) -> str:
+        queries = "" if self.queries is None else f", queries={_short(self.queries)}"
+        return f"Documents({_short(self.ids)}{queries})"
+
+    def _size(self) -> tuple[int, int]:
+        nk = self.ids.shape[-1]
+        return (nk if self.queries is None else self.queries.shape[-1]), nk
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Prefix(Mask):
+    """The first n keys, for every query; `Causal() | Prefix(n)` is a prefix language model.
+
+    >>> print((Causal() | Prefix(3)).draw(5, 5))
+    ■ ■ ■ · ·
+    ■ ■ ■ · ·
+    ■ ■ ■ · ·
+    ■ ■ ■ ■ ·
+    ■ ■ ■ ■ ■
+    """
+
+    n: Any
+    _sized = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", _integers(self.n, "Prefix(…)"))
+
+    def dense(self, nq: int, nk: int) -> NDArray[np.bool_]:
+        first = np.arange(nk) < _over_batch(self.n)
+        return np.array(np.broadcast_to(first, (*first.shape[:-2], nq, nk)))
+
+    def _allowed(self, nq: int, nk: int) -> Allowed:
+        return Allowed(nq, nk, spans=sp.make(0, _over_batch(self.n)[..., 0], nk))
+
+    @property
+    def expression(self) -> str:
+        return f"Prefix({_short(self.n)})"
+
+    def _size(self) -> tuple[int, int]:
+        side = max(8, 2 * int(self.n.max(initial=0)))
+        return 8, side
+
+
+def _diagonal(align: str, nq: int, nk: int) -> int:
+    """The key on which query 0 stands."""
+    return nk - nq if align == ALIGNMENTS[0] else 0
+
+
+def _check_align(align: str) -> None:
+    if align not in ALIGNMENTS:
+        raise ArgumentError(
+            f"align={align!r}: the diagonal is aligned {ALIGNMENTS[0]!r} (the last "
+            f"query on the last key) or {ALIGNMENTS[1]!r} (the first on the first)"
+        )
+
+
+def _integers(value: Any, name: str, least: int | None = 0) -> NDArray[np.int64]:
+    """A read-only copy as int64, so that the mask cannot change under whoever holds it."""
+    array = np.asarray(as_numpy(value))
+    if array.dtype.kind not in "iu" and array.size:
+        raise DtypeError(f"{name} takes whole numbers, and got {array.dtype} {_short(array)}")
+    array = array.astype(np.int64)
+    if least is not None and array.size and array.min() < least:
+        raise ArgumentError(f"{name} takes numbers ≥ {least}, and got {int(array.min())}")
+    array.setflags(write=False)
+    return array
+
+
+def _over_batch(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[] to [1, 1], and [...] to [..., 1, 1, 1]: ready to meet [heads, rows, columns]."""
+    return numbers.reshape((*numbers.shape, 1, 1, 1) if numbers.ndim else (1, 1))
+
+
+def _document_spans(
+    queries: NDArray[np.int64], keys: NDArray[np.int64], most: int
+) -> sp.Spans | None:
+    """Each query's document as intervals of keys, [nq, R, 2]; None if one has more than `most`."""
+    names, which = np.unique(keys, return_inverse=True)
+    edges = np.flatnonzero(np.diff(which)) + 1
+    low = np.concatenate([[0], edges]) if len(keys) else np.zeros(0, np.int64)
+    high = np.concatenate([edges, [len(keys)]]) if len(keys) else low
+    owner = which[low]  # the document of each run of keys
+    order = np.argsort(owner, kind="stable")
+    first = np.searchsorted(owner[order], np.arange(len(names)))
+    rank = np.arange(len(owner)) - first[owner[order]]
+    runs = int(rank.max(initial=0)) + 1
+    if runs > most:
+        return None
+    table = np.full((len(names) + 1, runs, 2), len(keys), np.int32)
+    table[owner[order], rank, 0], table[owner[order], rank, 1] = low[order], high[order]
+    place = np.searchsorted(names, queries)
+    known = (place < len(names)) & (np.append(names, 0)[place] == queries)
+    return table[np.where(known, place, len(names))]
+
+
+def _short(numbers: NDArray[Any]) -> str:
+    if numbers.ndim == 0:
+        return str(numbers)
+    flat = numbers.reshape(-1)
+    shown = ", ".join(str(n) for n in flat[:8]) + (", …" if flat.size > 8 else "")
+    return f"[{shown}]"

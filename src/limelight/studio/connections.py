@@ -1,0 +1,74 @@
+"""Connections: a clock on silence, and room made by dropping those that ask for nothing.
+
+A server that waits for whoever connects can be filled by anybody: open, say nothing, repeat. So a
+connection has a few seconds to send a whole request, and where there are too many the quiet ones
+go, those that never asked first and among them the oldest. One that is being answered stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from limelight.studio.limits import Limits
+
+
+class Connection(H11Protocol):
+    """uvicorn's HTTP/1.1 connection."""
+
+    limits: Limits
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._born, self._asked = self.loop.time(), False
+        self._clock: asyncio.TimerHandle | None = None
+        self._watch()
+        self._make_room()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing of it is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _watch(self) -> None:
+        """The clock runs from the first silence on: what trickles in does not wind it again."""
+        self._asked = self._asked or self.cycle is not None
+        if not self.quiet or self not in self.connections:  # being answered, or a WebSocket now
+            self._stop()
+        elif self._clock is None and self.timeout_keep_alive_task is None:
+            self._clock = self.loop.call_later(self.limits.first_seconds, self._drop)
+
+    def _stop(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+
+    def _drop(self) -> None:
+        self._clock = None
+        if self.quiet and self in self.connections:
+            self.transport.abort()
+
+    def _make_room(self) -> None:
+        if len(self.connections) <= self.limits.connections:
+            return
+        quiet = [one for one in self.connections
+                 if isinstance(one, Connection) and one.quiet and one is not self]  # fmt: skip
+        if quiet:
+            oldest = min(quiet, key=lambda one: (one._asked, one._born))
+            self.connections.discard(oldest)  # at once: the next to come counts without it
+            oldest.transport.abort()
+
+
+def connection(limits: Limits) -> Any:
+    """The class with these limits, as uvicorn takes it."""
+    return type("LimitedConnection", (Connection,), {"limits": limits})

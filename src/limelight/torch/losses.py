@@ -1,0 +1,62 @@
+"""Small losses over differentiable health, to add to a model's own.
+
+    seen = layer.inspect(x)
+    loss = task_loss + 1e-4 * z_loss(seen.health) + 1e-2 * entropy_floor(seen.health, nats=0.5)
+
+Both are means over the rows that they concern, so that a weight means the same at any batch size
+and length; what a row without keys says is left out.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from limelight.errors import ArgumentError
+from limelight.health import Health
+
+
+def z_loss(health: Health) -> Tensor:
+    """The mean of logsumexp²: keeps logits from drifting, where a softmax alone does not care.
+
+    PaLM (Chowdhery et al. 2022) adds 1e-4 of it over the output softmax, ST-MoE (Zoph et al. 2022)
+    1e-3 over the router's; over attention it holds back the growth of logits that Wortsman et al.
+    (2023) and Dehghani et al. (2023) describe.
+
+    >>> import torch, limelight as ll
+    >>> x = torch.zeros(4, 2, requires_grad=True)
+    >>> z_loss(ll.inspect(x, x, x).health).sqrt().item()  # ln 4, for even weights on four keys
+    1.3862943649291992
+    """
+    rows = health.keys > 0
+    figure = torch.where(rows, _tensor(health.logsumexp), 0.0)
+    return figure.square().sum() / rows.sum().clamp_min(1)
+
+
+def entropy_floor(health: Health, nats: float) -> Tensor:
+    """How far rows lie below an entropy of `nats`, in the mean: keeps heads from going one-hot.
+
+    Entropy that collapses goes along with training that diverges (Zhai et al. 2023). A row with
+    fewer than e^nats keys cannot reach the floor and is left out, such as the first of a causal
+    mask. At an entropy near 0 the softmax is flat, and the push back is weak: begin early.
+
+    >>> import torch, limelight as ll
+    >>> x = torch.eye(4, requires_grad=True)
+    >>> entropy_floor(ll.inspect(x, x, x, scale=50.0).health, nats=1.0).item()
+    1.0
+    """
+    if not (math.isfinite(nats) and nats > 0):
+        raise ArgumentError(f"nats={nats}: the entropy that no row should fall below, above 0")
+    rows = health.keys >= math.exp(nats)
+    short = torch.where(rows, (nats - _tensor(health.entropy)).clamp_min(0.0), 0.0)
+    return short.sum() / rows.sum().clamp_min(1)
+
+
+def _tensor(figure: object) -> Tensor:
+    if not isinstance(figure, Tensor):
+        raise ArgumentError(
+            "this health is of NumPy arrays, which carry no gradients: inspect torch tensors"
+        )
+    return figure

@@ -1,0 +1,1 @@
+"""Views: the one source of what is shown, whoever draws it."""

@@ -1,0 +1,60 @@
+"""Looks: what the views ask of one head's weights; studio and notebook answer alike."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from limelight import arrays
+from limelight.capture import Site
+from limelight.errors import ArgumentError
+from limelight.views.schema import CellData, LinesData, StripData, Top
+from limelight.views.tiles import tile
+
+WHOLE, STRIP = 4096, 512  # a row up to so long is sent whole, a longer one in so many bins
+LINES = 512  # rows of a line view
+LEAST = 0.02  # of a weight, to be drawn as a line
+
+
+def cell(one: Site, row: int, column: int, head: int = 0, batch: int = 0) -> CellData:
+    """One weight's whole computation; `head` and `batch` are where its site was taken from."""
+    return CellData(**{**one.cell(row, column).to_dict(), "head": head, "batch": batch})
+
+
+def strip(one: Site, side: Literal["row", "column"], index: int, top: int = 8) -> StripData:
+    """One row or column of the weights, and the largest of them."""
+    by_row = side == "row"
+    there, length = (one.queries, one.keys) if by_row else (one.keys, one.queries)
+    index = arrays.index(index, there, side)
+    at, bins = (index, index + 1), length if length <= WHOLE else STRIP
+    if by_row:
+        pooled = tile(one, at, (0, length), (1, bins)).values
+        weights = one.weights(rows=at, head=0)
+    else:
+        pooled = tile(one, (0, length), at, (bins, 1)).values
+        weights = one.weights(columns=at, head=0)
+    exact = np.asarray(weights, np.float64).reshape(-1)
+    sides = ("query", "key") if by_row else ("key", "query")
+    texts = one.labels(sides[1])
+    best = np.argsort(-np.nan_to_num(exact, nan=-1.0), kind="stable")[:top]
+    return StripData(
+        side=side, index=index, token=one.labels(sides[0])[index], length=length,
+        values=arrays.jsonable(pooled.reshape(-1).astype(np.float64)),
+        top=[Top(int(i), texts[i], float(exact[i])) for i in best if exact[i] > 0],
+        total=arrays.jsonable(exact.sum()),
+    )  # fmt: skip
+
+
+def lines(one: Site, start: int, stop: int, k: int = 4, least: float = LEAST) -> LinesData:
+    """The k strongest keys of each row start..stop with at least `least`."""
+    if stop - start > LINES:
+        raise ArgumentError(f"lines are drawn for up to {LINES} rows at a time, not {stop - start}")
+    found = one.top(range(start, stop), min(k, one.keys), head=0)
+    rows = np.broadcast_to(np.arange(start, stop)[:, None], found.columns.shape)
+    seen = (found.weights >= least) & (found.columns >= 0) & (found.weights > 0)
+    return LinesData(
+        rows=rows[seen].tolist(),
+        columns=found.columns[seen].tolist(),
+        weights=arrays.jsonable(found.weights[seen].astype(np.float64)),
+    )

@@ -1,0 +1,1 @@
+"""Worked: every step of an attention that a person can read."""

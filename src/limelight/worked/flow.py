@@ -1,0 +1,175 @@
+"""A trace as people read it: the flow of the calculation as text, and its tables as HTML."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limelight.arrays import index
+from limelight.writing.numbers import counted, number, scale_name, vector
+from limelight.writing.tables import lit
+
+if TYPE_CHECKING:
+    from limelight.worked.trace import Trace
+
+MOST_HTML = 16  # rows and columns that a notebook shows
+
+
+def text(trace: Trace, head: int, batch: int, rows: int, columns: int) -> str:
+    """Row by row: each key's score, logit, weight and what it gives, then the output."""
+    call = trace.call
+    if not call.batch or not call.query_heads or not call.queries:
+        return f"Trace of an empty attention, output {tuple(trace.output.shape)}"
+    head = index(head, call.query_heads, "head")
+    batch = index(batch, call.batch, "batch entry")
+    blocks = [_row(trace, i, head, batch, columns) for i in range(call.queries)[:rows]]
+    if call.query_heads > 1 or call.batch > 1:
+        blocks.insert(0, f"batch {batch} of {call.batch}, head {head} of {call.query_heads}")
+    if call.queries > rows:
+        blocks.append(f"… and {counted(call.queries - rows, 'more query')}")
+    return "\n\n".join(blocks)
+
+
+def _row(trace: Trace, i: int, head: int, batch: int, columns: int) -> str:
+    call, at = trace.call, (batch, head, i)
+    extras = [name for name, on in (("cap", call.softcap), ("bias", call.bias)) if on is not None]
+    how = " + ".join([f"scale by {scale_name(call.scale, call.head_size)}", *extras])
+    table = [
+        ("", "compare", how, "softmax", "mix"),
+        ("", "query·key", "→ logit", "→ weight", "weight × value"),
+        *_key_lines(trace, at, columns),
+    ]
+    widths = [max(len(line[0]) for line in table)]
+    for n in (1, 2, 3):
+        words = [len(line[n]) for line in table[:2]] + [
+            len(_pointed(line[n])) for line in table[2:]
+        ]
+        widths.append(max(words))
+    lines = [f"{name(trace, 'query', i)} = {vector(np.asarray(call.query, np.float64)[at])}"]
+    for line in table[:2]:
+        cells = [cell.ljust(width) for cell, width in zip(line[:-1], widths, strict=True)]
+        lines.append("  ".join([*cells, line[-1]]))
+    for line in table[2:]:
+        cells = [
+            _pointed(cell).rjust(width) for cell, width in zip(line[1:-1], widths[1:], strict=True)
+        ]
+        lines.append("  ".join([line[0].ljust(widths[0]), *cells, line[-1]]).rstrip())
+    kept = call.value_size > 0
+    output = f"output = {vector(trace.steps.output[at])}" if kept else "no values were given"
+    return "\n".join([*lines, f"╰─▶ {output}   {_verdict(trace, at)}".rstrip()])
+
+
+def _key_lines(
+    trace: Trace, at: tuple[int, int, int], columns: int
+) -> list[tuple[str, str, str, str, str]]:
+    call, done = trace.call, trace.steps
+    value = np.asarray(call.value, np.float64)[at[0], at[1] // call.group]
+    lines = []
+    for j in range(min(columns, call.keys)):
+        raw = number(done.raw[at][j])
+        if done.allowed[at][j]:
+            weight = done.weights[at][j]
+            given = vector(weight * value[j], 4) if call.value_size else "–"
+            cells = number(done.logits[at][j]), number(weight), given
+        else:
+            cells = "hidden", "0", "–"
+        lines.append((f"├─ {name(trace, 'key', j)}", raw, *cells))
+    if call.keys > columns:
+        lines.append((f"├─ … {counted(call.keys - columns, 'more key')}", "", "", "", ""))
+    if call.sinks is not None:
+        share = number(done.sink[at])
+        lines.append(("├─ sink", "", number(float(call.sinks[at[1]])), share, "gives no value"))
+    return lines or [("├─ no keys", "", "", "", "")]
+
+
+def _verdict(trace: Trace, at: tuple[int, int, int]) -> str:
+    """The row's verdict and its reason, in a few words."""
+    weights = trace.steps.weights[at]
+    if not trace.steps.allowed[at].any():
+        return "no key to look at, so the output is 0"
+    if np.isnan(weights).any():
+        return f"not a number: {not_a_number(trace, at)}"
+    best = leaders(weights)
+    verdict = trace.health.verdict.reshape(trace.steps.max_logit.shape)[at]
+    names = listed([name(trace, "key", j) for j in best])
+    part = f"{100 * weights[best[0]]:.0f} % of the weight"
+    share = f"{names} has {part}" if len(best) == 1 else f"{names} have {part} each"
+    return f"{verdict}: {share}" if verdict else share
+
+
+def leaders(weights: NDArray[np.float64]) -> list[int]:
+    """The keys with the largest weight: several where they tie to rounding."""
+    return [int(j) for j in np.flatnonzero(np.isclose(weights, weights.max(), 1e-12, 0.0))]
+
+
+def listed(names: list[str]) -> str:
+    """'a', 'a and b', 'a, b and c'; of more only how many, as keys.
+
+    >>> listed(["key 0", "key 2", "key 5"]), listed(["key"] * 9)
+    ('key 0, key 2 and key 5', '9 keys')
+    """
+    if len(names) > 3:
+        return f"{len(names)} keys"
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+
+
+def not_a_number(trace: Trace, at: tuple[int, int, int]) -> str:
+    """Why a row's weights are not numbers: what it reads, or what that grew to."""
+    call, (batch, head, _) = trace.call, at
+    seen = trace.steps.allowed[at]
+    vectors = np.asarray(call.query)[at], np.asarray(call.key)[batch, head // call.group][seen]
+    finite = all(np.isfinite(vector).all() for vector in vectors)
+    if finite and not np.isfinite(trace.steps.scaled[at][seen]).all():
+        return "finite inputs gave a score too large for 64 bits"
+    return "an input that this row sees is not finite"
+
+
+def name(trace: Trace, what: str, at: int) -> str:
+    """'query 2', or with tokens "query 2 'cat'"."""
+    if trace.tokens is None:
+        return f"{what} {at}"
+    return f"{what} {at} {trace.tokens[0 if what == 'query' else 1][at]!r}"
+
+
+def _pointed(cell: str) -> str:
+    """Whole numbers stand where the others have theirs: before the decimal point."""
+    return f"{cell}       " if cell and "." not in cell else cell
+
+
+def html(trace: Trace) -> str:
+    """Scores, logits and weights of the first head side by side, the weights lit."""
+    if not trace.call.batch or not trace.call.query_heads:
+        return f"<pre>{escape(repr(trace))}</pre>"
+    figures = "".join(
+        f"<figure style='margin:0'><figcaption>{title}</figcaption>{_table(trace, step)}</figure>"
+        for title, step in (("scores", "raw"), ("logits", "logits"), ("weights", "weights"))
+    )
+    return f"<div style='display:flex;flex-wrap:wrap;gap:1.5em'>{figures}</div>"
+
+
+def _table(trace: Trace, step: str) -> str:
+    call, done = trace.call, trace.steps
+    numbers, weights, allowed = getattr(done, step)[0, 0], done.weights[0, 0], done.allowed[0, 0]
+    rows, columns = (range(min(n, MOST_HTML)) for n in (call.queries, call.keys))
+
+    def label(what: str, n: int) -> str:
+        tokens = trace.tokens
+        return escape(tokens[0 if what == "query" else 1][n] if tokens else f"{what} {n}")
+
+    def cell(i: int, j: int) -> str:
+        light = weights[i, j] if step == "weights" and weights[i, j] > 0 else 0.0
+        words = f"{numbers[i, j]:.4f}" if allowed[i, j] or step == "raw" else "·"
+        return lit(words, light)
+
+    head = "".join(f"<th>{label('key', j)}</th>" for j in columns)
+    body = "".join(
+        f"<tr><th style='text-align:left'>{label('query', i)}</th>"
+        f"{''.join(cell(i, j) for j in columns)}</tr>"
+        for i in rows
+    )
+    cut = call.queries > MOST_HTML or call.keys > MOST_HTML
+    note = f"<p>the first {MOST_HTML} of {call.queries} × {call.keys}</p>" if cut else ""
+    return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>{note}"

@@ -1,0 +1,1 @@
+"""Writing: numbers and tables for people, files for keeps."""

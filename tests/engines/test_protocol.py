@@ -1,0 +1,36 @@
+"""Every engine offers what the protocol asks, under the same names and in the same order."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from limelight.engines import ENGINES, Engine, protocol
+
+
+def offered(module: Any, asked: type) -> None:
+    for name, method in vars(asked).items():
+        if name.startswith("_"):
+            continue
+        wanted = list(inspect.signature(method).parameters.values())[1:]  # less self
+        own = inspect.signature(getattr(module, name)).parameters.values()
+        have = [(each.name, each.kind, each.default) for each in own]
+        assert have == [(each.name, each.kind, each.default) for each in wanted], (module, name)
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
+def test_an_engine_offers_what_the_protocol_asks(engine: Engine) -> None:
+    offered(engine.module, protocol.Runs)
+    if engine.takes_tensors:
+        pytest.importorskip("torch")
+    if "cuda" in engine.devices:
+        pytest.importorskip("triton")
+    offered(engine.looking, protocol.Looks)
+    if engine.quick:
+        offered(engine.module, protocol.RunsQuickly)
+
+
+def test_some_engine_has_a_quick_way() -> None:
+    assert [engine.name for engine in ENGINES if engine.quick] == ["native"]

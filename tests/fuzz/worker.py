@@ -1,0 +1,39 @@
+"""The process that reads: a line with a reader and a path in, a line with what came of it out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import sys
+import traceback
+from pathlib import Path
+
+from tests.fuzz.readers import READERS
+
+
+def main() -> None:
+    import limelight.studio.app
+    import limelight.studio.studio  # noqa: F401  (what is imported later would count as an input's)
+
+    asked, told = sys.stdin, sys.stdout
+    sys.stdout = sys.stderr
+    with open("/proc/self/statm") as file:
+        held = int(file.read().split()[0]) * resource.getpagesize()
+    limit = held + int(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    print("ready", file=told, flush=True)
+    for line in asked:
+        reader, path = json.loads(line)
+        try:
+            with contextlib.redirect_stderr(None):
+                outcome: str = READERS[reader].read(Path(path))
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            outcome = f"wrong: {type(error).__name__}: {str(error)[:400]} ({where.filename}:{where.lineno})"
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps({"outcome": outcome, "peak": peak}), file=told, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Heads switched off, replaced and measured in Transformers models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from limelight import hf
+from limelight.errors import ArgumentError
+from limelight.hf.projections import projections
+from tests.hf import systems
+
+ONE = [
+    name for name in systems.NAMES if systems.find(name).kind in ("decoder", "encoder", "vision")
+]
+SENTENCE = "The curious cat watched the bird on the old oak"
+
+
+def without_columns(model: Any, name: str, heads: list[int], of: int) -> None:
+    """The same by weights alone: W_O does not read these heads."""
+    module = model.get_submodule(name)
+    weight = module.weight.data.T if isinstance(module, nn.Linear) else module.weight.data
+    size = weight.shape[0] // of
+    for head in heads:
+        weight[head * size : (head + 1) * size] = 0
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_off_is_a_projection_that_does_not_read_the_head(name: str) -> None:
+    model, given = systems.build(name), systems.inputs(name)
+    heads = projections(model)[1].heads
+    whole = systems.run(model, "limelight", given)
+    with hf.off(model, heads=[(1, 0), (1, heads - 1)], attention=[0]):
+        found = systems.run(model, "limelight", given)
+    assert (systems.run(model, "limelight", given) == whole).all()  # and it is on again
+    assert (found - whole).abs().max() > 1e-3
+    without_columns(model, projections(model)[1].name, [0, heads - 1], heads)
+    without_columns(model, projections(model)[0].name, list(range(heads)), heads)
+    truth = systems.run(model, "limelight", given)
+    assert (found - truth).abs().max() <= 1e-9 * truth.abs().max()
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_the_projection_reads_what_the_heads_of_the_capture_give(name: str) -> None:
+    """The heads that are cut are those that captures number."""
+    import limelight
+
+    model, given = systems.build(name), systems.inputs(name)
+    read: dict[int, torch.Tensor] = {}
+    known = projections(model)
+
+    def keep(layer: int) -> Any:
+        return lambda _, args: read.__setitem__(layer, known[layer].split(args[0]))
+
+    for layer, projection in known.items():
+        projection.module.register_forward_pre_hook(keep(layer))
+    with torch.no_grad(), hf.capture(model, values=True) as seen:
+        systems.run(model, "limelight", given)
+    for site in seen:
+        expected = limelight.attention(site.query, site.key, site.value, mask=site.mask, scale=site.scale,
+                                       bias=site.bias, softcap=site.softcap, sinks=site.sinks)  # fmt: skip
+        found = (
+            read[site.layer]
+            .reshape(len(expected), -1, *read[site.layer].shape[-2:])
+            .transpose(1, 2)
+            .numpy()
+        )
+        assert np.abs(found - expected).max() <= 1e-9 * np.abs(expected).max()
+
+
+def test_patching_brings_another_text_s_heads() -> None:
+    model, given = systems.build("llama"), systems.inputs("llama")
+    other = {**given, "input_ids": given["input_ids"].flip(1)}
+    whole = systems.run(model, "limelight", given)
+    with hf.patch(model, from_run=given, attention=[0, 1]):
+        assert (
+            systems.run(model, "limelight", given) - whole
+        ).abs().max() <= 1e-12 * whole.abs().max()
+    with hf.patch(model, from_run=other, heads=[(1, 2)]):
+        found = systems.run(model, "limelight", given)
+    assert (found - whole).abs().max() > 1e-3
+    with hf.off(model, heads=[(1, 2)]), hf.patch(model, from_run=other, heads=[(1, 3)]):
+        pass
+    short = {name: tensor[:, :5] for name, tensor in given.items()}
+    with (
+        hf.patch(model, from_run=short, heads=[(0, 0)]),
+        pytest.raises(ArgumentError, match=r"the other run is \(2, 5\).*and this one \(2, 13\)"),
+    ):
+        systems.run(model, "limelight", given)
+
+
+def test_off_by_the_mean_of_what_is_real() -> None:
+    model, given = systems.build("llama"), systems.inputs("llama", "right")
+    projection = projections(model)[1]
+    read: list[torch.Tensor] = []
+    hook = projection.module.register_forward_pre_hook(lambda _, args: read.append(args[0]))
+    systems.run(model, "limelight", given)
+    hook.remove()
+    mean = projection.split(read[0])[systems.padding("right").bool()].mean(0)
+    with hf.off(model, heads=[(1, 4)], mean_over=given):
+        read.clear()
+        hook = projection.module.register_forward_pre_hook(lambda _, args: read.append(args[0]))
+        systems.run(model, "limelight", given)
+        hook.remove()
+    found = projection.split(read[0])[:, :, 4]
+    assert (found - mean[4]).abs().max() < 1e-12
+
+
+def test_what_is_refused() -> None:
+    llama, t5 = systems.build("llama"), systems.build("t5")
+    with pytest.raises(ArgumentError, match="there is no head 6"), hf.off(llama, heads=[(0, 6)]):
+        pass
+    with pytest.raises(ArgumentError, match="there is no layer 2"), hf.off(llama, attention=[2]):
+        pass
+    with (
+        pytest.raises(ArgumentError, match=r"two attentions, .* such as model\.encoder"),
+        hf.off(t5, heads=[(0, 0)]),
+    ):
+        pass
+    with pytest.raises(ArgumentError, match="takes a Transformers model"), hf.off(nn.Linear(2, 2)):
+        pass
+    with (
+        pytest.raises(ArgumentError, match="a text needs a tokenizer"),
+        hf.patch(llama, from_run="text", heads=[(0, 0)]),
+    ):
+        pass
+    llama.model.layers[0].self_attn.joining = llama.model.layers[0].self_attn.o_proj
+    for layer in llama.model.layers:
+        layer.self_attn.joining = layer.self_attn.o_proj
+        del layer.self_attn.o_proj
+    with (
+        pytest.raises(ArgumentError, match=r"no output projection .* \(looked for o_proj"),
+        hf.off(llama, heads=[(0, 0)]),
+    ):
+        pass
+
+
+def test_an_encoder_has_no_next_token(minilm: hf.Loaded) -> None:
+    with pytest.raises(ArgumentError, match=r"foretells no next token.*limelight\.hf\.off"):
+        hf.effects(minilm, SENTENCE)

@@ -1,0 +1,32 @@
+"""What an installed limelight must do, from the wheel alone: run outside the checkout.
+
+    python tests/house/installed.py
+
+Prints what it found, and fails where the native engine, a shipped capture or a page is missing.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+import limelight as ll
+
+
+def main() -> int:
+    print(ll.engines())
+    x = np.eye(3, dtype=np.float32)
+    native = ll.attention(x, x, x, engine="native")
+    assert np.allclose(native, ll.attention(x, x, x, engine="reference"), atol=1e-6)
+    for row in ll.captures():
+        assert row.open().health()["max_prob"].size
+    from limelight.report import write_report
+
+    made = write_report(ll.captures()["llama"], "installed.html")
+    print(f"{len(ll.captures())} captures open; a report of {made.size / 1e6:.1f} MB is written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

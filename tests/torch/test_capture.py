@@ -1,0 +1,146 @@
+"""Captures of limelight's own modules: what they computed, and nothing of the run left behind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import limelight
+from limelight.capture import Grid
+from limelight.errors import ArgumentError
+from limelight.torch import Cache, SelfAttention, capture
+from tests.torch.models import Language, batch
+
+LETTERS = "abcdefghijk"
+
+
+def model() -> Language:
+    torch.manual_seed(3)
+    return Language(layers=3)
+
+
+def test_sites_are_what_the_modules_computed() -> None:
+    net, x = model(), batch(0, size=2, length=11)
+    with capture(net, tokens=[LETTERS, LETTERS.upper()], source={"model": "Language"}) as cap:
+        net(x)
+    assert [site.name for site in cap] == [f"blocks.{i}.attention" for i in range(3)]
+    assert [site.layer for site in cap] == [0, 1, 2]
+    assert cap[0].labels("query", 1) == tuple(LETTERS.upper())
+    assert cap.source == {"model": "Language"}
+    for site, block in zip(cap, net.blocks, strict=True):
+        mixed = limelight.attention(
+            site.query, site.key, site.value, mask=site.mask, scale=site.scale
+        )
+        joined = torch.from_numpy(mixed).transpose(1, 2).flatten(2) @ block.attention.W_O.weight.T
+        seen: list[torch.Tensor] = []
+        hook = block.attention.register_forward_hook(lambda *a, seen=seen: seen.append(a[2]))
+        net(x)
+        hook.remove()
+        torch.testing.assert_close(joined, seen[0], atol=2e-6, rtol=0)
+
+
+def test_a_sharing_module_with_window_sinks_and_softcap() -> None:
+    torch.manual_seed(0)
+    layer = SelfAttention(
+        12, heads=6, key_heads=2, head_size=5, window=3, softcap=9.0, sinks=True, scale=0.3
+    )
+    nn.init.normal_(layer.sinks)
+    x = torch.randn(7, 12)
+    with capture(layer) as cap:
+        out = layer(x)
+    site = cap[0]
+    assert (site.heads, site.key_heads, site.batch) == (6, 2, 1)
+    mixed = limelight.attention(site.query, site.key, site.value, mask=site.mask, scale=site.scale,
+                                softcap=site.softcap, sinks=site.sinks)  # fmt: skip
+    torch.testing.assert_close(layer._join(torch.from_numpy(mixed[0])), out, atol=2e-6, rtol=0)
+    with torch.no_grad():
+        layer.sinks.zero_()
+    assert np.abs(site.sinks).min() > 0, "the capture must not share memory with the model"
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("shape", [(2, 1, 1, 5), (5, 5), (2, 3, 5, 5)], ids=str)
+def test_a_mask_that_is_a_tensor(shape: tuple[int, ...], causal: bool) -> None:
+    torch.manual_seed(0)
+    layer, x = SelfAttention(12, 3, causal=causal), torch.randn(2, 5, 12)
+    cells = torch.rand(shape) < 0.6
+    cells[..., 0] = True
+    for mask in (cells, limelight.Window(3, 1) & cells, ~(limelight.Prefix(1) | cells)):
+        with capture(layer) as cap, torch.no_grad():
+            out = layer(x, mask=mask)
+        site = cap[0]
+        assert "mask" + "×".join(map(str, shape)) in repr(site)
+        mixed = np.stack(
+            [[site.weights(head=h, batch=b) @ site.value[b, h] for h in range(3)] for b in range(2)]
+        )
+        torch.testing.assert_close(
+            layer._join(torch.from_numpy(mixed).float()), out, atol=2e-6, rtol=0
+        )
+    kept = site.mask.dense(5, 5).copy()
+    cells.logical_not_()
+    assert np.array_equal(site.mask.dense(5, 5), kept), (
+        "the capture must not share memory with the mask"
+    )
+
+
+def test_chosen_layers_without_values_and_an_image() -> None:
+    net, x = model(), batch(0, size=1, length=5)
+    image = np.zeros((1, 4, 4, 3), np.uint8)
+    with capture(net, layers=[-1, 0], values=False, image=image, grid=Grid(2, 2, 1)) as cap:
+        net(x)
+    assert [site.layer for site in cap] == [0, 2]
+    assert cap[0].value is None
+    assert cap.image is image
+    assert cap.grid == Grid(2, 2, 1)
+
+
+def test_the_last_run_is_kept_and_the_hooks_are_gone() -> None:
+    net = model()
+    with capture(net) as cap:
+        net(batch(0, length=11))
+        net(batch(1, size=1, length=5))
+    assert (cap[0].batch, cap[0].queries) == (1, 5)
+    net(batch(2, length=7))
+    assert cap[0].queries == 5
+    assert not any(module._forward_hooks for module in net.modules())
+
+
+def test_mistakes_are_told() -> None:
+    net = model()
+    with (
+        pytest.raises(
+            ArgumentError,
+            match=r"there is no layer 3 among the model's .*: there are 3, numbered from 0",
+        ),
+        capture(net, layers=[3]),
+    ):
+        pass
+    with (
+        pytest.raises(ArgumentError, match="layer 'first' is not a whole number"),
+        capture(net, layers=["first"]),
+    ):  # type: ignore[list-item]
+        pass
+    with (
+        pytest.raises(ArgumentError, match="nothing was captured: run the model inside"),
+        capture(net),
+    ):
+        pass
+    layer, cache = SelfAttention(8, heads=2), Cache()
+    with pytest.raises(ArgumentError, match="ran with a cache"), torch.no_grad(), capture(layer):
+        layer(torch.ones(1, 3, 8), cache=cache)
+    assert not layer._forward_hooks
+
+
+def test_the_model_s_own_error_comes_through() -> None:
+    net = model()
+    with pytest.raises(IndexError), capture(net):
+        net(torch.full((1, 3), 99))
+
+
+def test_the_name_stays_a_function() -> None:
+    import limelight.torch.capturing
+
+    assert callable(limelight.torch.capture)
+    assert callable(limelight.torch.capture)

@@ -1,0 +1,74 @@
+"""The small losses over differentiable health."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import limelight as ll
+from limelight.errors import ArgumentError
+from limelight.torch.losses import entropy_floor, z_loss
+
+
+def health(scale: float = 1.0, mask: object = None) -> ll.Health:
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 7, 5, dtype=torch.float64, requires_grad=True)
+    return ll.inspect(scale * x, x, x, mask=mask).health
+
+
+def test_z_loss_is_the_mean_square_over_rows_with_keys() -> None:
+    rows = torch.ones(7, 7, dtype=torch.bool)
+    rows[2] = False
+    seen = health(mask=rows)
+    kept = [i for i in range(7) if i != 2]
+    want = seen.logsumexp[..., kept].square().mean()
+    torch.testing.assert_close(z_loss(seen), want)
+    z_loss(seen).backward()
+
+
+def test_entropy_floor_counts_what_lies_below_and_can_reach_it() -> None:
+    seen = health(scale=4.0, mask=ll.Causal())
+    reach = seen.entropy[..., 2:]  # with e^1 keys or more
+    want = (1.0 - reach).clamp_min(0).mean()
+    assert 0 < want.item() < 1
+    torch.testing.assert_close(entropy_floor(seen, 1.0), want)
+    assert entropy_floor(health(scale=0.0), math.log(7) - 1e-6).item() == 0.0
+
+
+def test_rows_without_keys_leave_finite_gradients() -> None:
+    x = torch.randn(1, 1, 3, 4, requires_grad=True)
+    seen = ll.inspect(x, x, x, mask=torch.zeros(3, 3, dtype=torch.bool)).health
+    (z_loss(seen) + entropy_floor(seen, 0.5)).backward()
+    assert x.grad is not None
+    assert x.grad.eq(0).all()
+
+
+def test_errors() -> None:
+    for nats in (0.0, -1.0, math.nan):
+        with pytest.raises(ArgumentError, match="above 0"):
+            entropy_floor(health(), nats)
+    x = np.eye(3)
+    with pytest.raises(ArgumentError, match="inspect torch tensors"):
+        z_loss(ll.inspect(x, x, x).health)
+
+
+def test_each_does_what_it_is_for() -> None:
+    """Descent on the loss alone brings the logsumexp to 0, and rows up to the floor."""
+    for loss, reached in (
+        (z_loss, lambda seen: seen.logsumexp.abs().max() < 0.3),
+        (lambda seen: entropy_floor(seen, 1.5), lambda seen: seen.entropy.min() > 1.45),
+    ):
+        torch.manual_seed(1)
+        query = (3 * torch.randn(1, 1, 4, 8)).requires_grad_()
+        key = torch.randn(1, 1, 9, 8)
+        assert not reached(ll.inspect(query, key, key).health)
+        optimizer = torch.optim.Adam([query], lr=0.3)
+        for _ in range(300):
+            seen = ll.inspect(query, key, key).health
+            optimizer.zero_grad()
+            loss(seen).backward()
+            optimizer.step()
+        assert reached(ll.inspect(query, key, key).health)

@@ -1,0 +1,495 @@
+// Written by web/generate.py from limelight's Python: change that, not this.
+
+/** A float that may not be finite, as it travels. */
+export type Real = number | null;
+export type Figure = "rows" | "judged" | "not_a_number" | "max_logit" | "max_prob" | "gradient" | "entropy" | "spread" | "effective_keys" | "peaked" | "saturated";
+export type Pool = "max" | "mean";
+export type RunFigure = "max_logit" | "max_prob" | "entropy" | "spread" | "peaked" | "saturated" | "not_a_number";
+export type Side = "row" | "column";
+export type Step = "raw" | "scaled" | "weights" | "output" | "key" | "value" | "why";
+export type TrainingFigure = "loss" | "score_gradient" | "spread" | "saturated";
+export type Verdict = "healthy" | "peaked" | "saturated" | "";
+
+/**
+ * A stretch of steps during which an alarm of one head was on; `cleared` is null while it is.
+ *
+ * `index` is the head's among all heads of the run, null for a site that no record has told of.
+ */
+export interface Alarm {
+  readonly raised: AlarmLine;
+  readonly index: Real;
+  readonly cleared: Real;
+}
+
+/** A head crossed a bound, or came back. */
+export interface AlarmLine {
+  readonly kind: "alarm";
+  readonly event: "cleared" | "raised";
+  readonly step: number;
+  readonly alarm: string;
+  readonly site: string;
+  readonly layer: number;
+  readonly head: number;
+  readonly figure: RunFigure;
+  readonly value: number;
+  readonly bound: number;
+}
+
+/** A bound of the monitor: the alarm of that name is raised where a figure crosses it. */
+export interface Bound {
+  readonly name: string;
+  readonly figure: string;
+  readonly raise_at: number;
+  readonly above: boolean;
+  readonly clear_at: Real;
+}
+
+/**
+ * A capture as plain data: limelight/views/bundle.py says what fits in.
+ *
+ * `maps` has one array a site, [heads, rows, columns].
+ */
+export interface BundleData {
+  readonly format: "limelight.bundle";
+  readonly version: number;
+  readonly title: string;
+  readonly precision: "float16" | "float32";
+  readonly batch: number;
+  readonly capture: BundledCapture;
+  readonly health: HealthTable;
+  readonly findings: readonly Finding[];
+  readonly maps: readonly Packed[];
+  readonly vectors: Held;
+}
+
+/** With the picture a vision model saw, as an address that holds it. */
+export interface BundledCapture {
+  readonly id: string;
+  readonly origin: "folder" | "made" | "shipped";
+  readonly title: string;
+  readonly model: string;
+  readonly text: string;
+  readonly layers: number;
+  readonly heads: number;
+  readonly tokens: number;
+  readonly image: boolean;
+  readonly source: Readonly<Record<string, unknown>>;
+  readonly key_tokens: readonly (readonly string[])[];
+  readonly query_tokens: readonly (readonly string[])[];
+  readonly grid: readonly [number, number] | null;
+  readonly grid_start: number;
+  readonly sites: readonly SiteInfo[];
+  readonly picture: string | null;
+}
+
+/**
+ * Everything of a capture but its numbers.
+ *
+ * The texts have one list for each batch entry; `grid` is rows and columns of patches, where the
+ * capture is of an image, and `grid_start` the keys before the first patch.
+ */
+export interface CaptureInfo {
+  readonly id: string;
+  readonly origin: "folder" | "made" | "shipped";
+  readonly title: string;
+  readonly model: string;
+  readonly text: string;
+  readonly layers: number;
+  readonly heads: number;
+  readonly tokens: number;
+  readonly image: boolean;
+  readonly source: Readonly<Record<string, unknown>>;
+  readonly key_tokens: readonly (readonly string[])[];
+  readonly query_tokens: readonly (readonly string[])[];
+  readonly grid: readonly [number, number] | null;
+  readonly grid_start: number;
+  readonly sites: readonly SiteInfo[];
+}
+
+/** What stands in a list of captures; `id` is used in addresses. */
+export interface CaptureSummary {
+  readonly id: string;
+  readonly origin: "folder" | "made" | "shipped";
+  readonly title: string;
+  readonly model: string;
+  readonly text: string;
+  readonly layers: number;
+  readonly heads: number;
+  readonly tokens: number;
+  readonly image: boolean;
+}
+
+/** One weight with all that goes into it, at any length. */
+export interface CellData {
+  readonly row: number;
+  readonly column: number;
+  readonly head: number;
+  readonly batch: number;
+  readonly query_token: string;
+  readonly key_token: string;
+  readonly query: readonly Real[];
+  readonly key: readonly Real[];
+  readonly products: readonly Real[];
+  readonly raw: Real;
+  readonly scale: Real;
+  readonly scaled: Real;
+  readonly softcap: Real;
+  readonly capped: Real;
+  readonly bias: Real;
+  readonly biased: Real;
+  readonly allowed: boolean;
+  readonly logit: Real;
+  readonly row_max: Real;
+  readonly exponential: Real;
+  readonly row_sum: Real;
+  readonly weight: Real;
+  readonly value: readonly Real[] | null;
+  readonly contribution: readonly Real[] | null;
+}
+
+/** A file that should hold a capture, and why it cannot be opened. */
+export interface Damaged {
+  readonly id: string;
+  readonly why: string;
+}
+
+export interface ExerciseInfo {
+  readonly level: number;
+  readonly seed: number;
+  readonly d_k: number;
+  readonly query: readonly number[];
+  readonly keys: readonly (readonly number[])[];
+  readonly values: readonly (readonly number[])[];
+  readonly position: Real;
+  readonly allowed: readonly boolean[];
+  readonly steps: readonly StepInfo[];
+  readonly levels: readonly LevelInfo[];
+}
+
+export interface FeedbackInfo {
+  readonly step: Step;
+  readonly verdict: "mistake" | "right" | "rounding" | "unreadable" | "wrong";
+  readonly kind: string;
+  readonly says: string;
+  readonly instead: string;
+  readonly numbers: readonly boolean[];
+  readonly exact: readonly number[];
+  readonly right: boolean;
+}
+
+/** `lit` is the end that is drawn bright; `scale` is null where it is taken from the numbers. */
+export interface FigureKind {
+  readonly name: Figure;
+  readonly title: string;
+  readonly meaning: string;
+  readonly lit: "high" | "low";
+  readonly scale: readonly [number, number] | null;
+}
+
+/** What was found of one head: its known kinds, a sentence, and whether something is wrong. */
+export interface Finding {
+  readonly site: number;
+  readonly head: number;
+  readonly kinds: readonly string[];
+  readonly wrong: boolean;
+  readonly why: string;
+}
+
+/** The vectors of one head; in the mask true is "may attend", and null is everything. */
+export interface HeadRows {
+  readonly query: readonly (readonly Real[])[];
+  readonly key: readonly (readonly Real[])[];
+  readonly value: readonly (readonly Real[])[] | null;
+  readonly scale: Real;
+  readonly softcap: Real;
+  readonly sink: Real;
+  readonly mask: readonly (readonly boolean[])[] | null;
+  readonly query_tokens: readonly string[];
+  readonly key_tokens: readonly string[];
+}
+
+/** figure → [site][head]; null where no row gives one. */
+export interface HealthTable {
+  readonly layers: readonly number[];
+  readonly heads: number;
+  readonly figures: Readonly<Record<Figure, readonly (readonly Real[])[]>>;
+  readonly verdicts: readonly (readonly Verdict[])[];
+}
+
+/** Arrays by name, and by "site.head" which of them are a head's. */
+export interface Held {
+  readonly arrays: Readonly<Record<string, Packed>>;
+  readonly heads: Readonly<Record<string, Vectors>>;
+}
+
+export interface LevelInfo {
+  readonly level: number;
+  readonly summary: string;
+}
+
+/** The strongest keys of each row: three lists of equal length. */
+export interface LinesData {
+  readonly rows: readonly number[];
+  readonly columns: readonly number[];
+  readonly weights: readonly Real[];
+}
+
+/** What each head's absence does to the log-probability of the answer: layers down. */
+export interface LiveEffects {
+  readonly answer: string;
+  readonly before: number;
+  readonly change: readonly (readonly number[])[];
+}
+
+/** A token that may come next; `before` is its probability with every head on. */
+export interface LiveGuess {
+  readonly id: number;
+  readonly token: string;
+  readonly probability: number;
+  readonly before: number;
+}
+
+export interface LiveModel {
+  readonly id: string;
+  readonly title: string;
+  readonly example: string;
+  readonly missing: string | null;
+}
+
+export interface LiveRun {
+  readonly capture: string;
+  readonly text: string;
+  readonly tokens: readonly string[];
+  readonly next: readonly LiveGuess[];
+}
+
+export interface ModelInfo {
+  readonly id: string;
+  readonly title: string;
+  readonly takes: "image" | "text";
+}
+
+export interface Models {
+  readonly missing: string | null;
+  readonly models: readonly ModelInfo[];
+}
+
+export interface OfCheck {
+  readonly seed: number;
+  readonly level: number;
+  readonly step: Step;
+  readonly answer: readonly string[];
+}
+
+export interface OfStep {
+  readonly seed: number;
+  readonly level: number;
+  readonly step: Step;
+}
+
+/** An array as base64 of zlib of little-endian numbers. */
+export interface Packed {
+  readonly dtype: "f2" | "f4" | "u1" | "u2";
+  readonly shape: readonly number[];
+  readonly data: string;
+}
+
+/** What every error answer holds. */
+export interface Problem {
+  readonly error: string;
+}
+
+export interface QuizQuestion {
+  readonly name: string;
+  readonly text: string;
+  readonly options: readonly string[];
+  readonly right: number;
+  readonly says: readonly string[];
+}
+
+export interface RunInfo {
+  readonly id: string;
+  readonly model: string;
+  readonly started: Real;
+  readonly every: Real;
+  readonly records: number;
+  readonly first_step: Real;
+  readonly last_step: Real;
+  readonly ended: string | null;
+  readonly restarts: readonly number[];
+  readonly heads: number;
+  readonly sites: readonly SiteOfRun[];
+  readonly bounds: readonly Bound[];
+  readonly events: readonly AlarmLine[];
+  readonly alarms: readonly Alarm[];
+}
+
+export interface RunSummary {
+  readonly id: string;
+  readonly bytes: number;
+  readonly changed: number;
+}
+
+/** values[head][column]; column c covers the records from steps[c] to last_steps[c]. */
+export interface RunView {
+  readonly figure: RunFigure;
+  readonly records: number;
+  readonly steps: readonly number[];
+  readonly last_steps: readonly number[];
+  readonly values: readonly (readonly Real[])[];
+  readonly loss: readonly Real[];
+  readonly lr: readonly Real[];
+}
+
+/** What the models and their training had in common. */
+export interface ScalingFacts {
+  readonly steps: number;
+  readonly seeds: number;
+  readonly width: number;
+  readonly heads: number;
+  readonly layers: number;
+  readonly length: number;
+  readonly batch: number;
+}
+
+export interface ScalingResults {
+  readonly facts: ScalingFacts;
+  readonly figures: Readonly<Record<TrainingFigure, string>>;
+  readonly settings: Readonly<Record<string, string>>;
+  readonly scales: readonly string[];
+  readonly sizes: readonly number[];
+  readonly runs: readonly ScalingRuns[];
+}
+
+/** Runs that differ in their seed alone; each figure is [seed][recorded step]. */
+export interface ScalingRuns {
+  readonly setting: string;
+  readonly scale: string;
+  readonly d_k: number;
+  readonly steps: readonly number[];
+  readonly loss: readonly (readonly Real[])[];
+  readonly score_gradient: readonly (readonly Real[])[];
+  readonly spread: readonly (readonly Real[])[];
+  readonly saturated: readonly (readonly Real[])[];
+  readonly held_out: readonly Real[];
+}
+
+/** One row of the grid: figure → one number a head. */
+export interface SiteHealth {
+  readonly site: number;
+  readonly figures: Readonly<Record<Figure, readonly Real[]>>;
+  readonly verdicts: readonly Verdict[];
+}
+
+/** One place in a model where attention happens. */
+export interface SiteInfo {
+  readonly index: number;
+  readonly name: string;
+  readonly layer: number;
+  readonly kind: "cross" | "self";
+  readonly batch: number;
+  readonly heads: number;
+  readonly key_heads: number;
+  readonly queries: number;
+  readonly keys: number;
+  readonly head_size: number;
+  readonly value_size: number;
+  readonly scale: Real;
+  readonly softcap: Real;
+  readonly sinks: boolean;
+  readonly bias: boolean;
+  readonly mask: string;
+}
+
+export interface SiteOfRun {
+  readonly name: string;
+  readonly layer: number;
+  readonly heads: number;
+  readonly first: number;
+}
+
+export interface Solution {
+  readonly step: Step;
+  readonly exact: readonly number[];
+  readonly working: readonly string[];
+}
+
+export interface StepInfo {
+  readonly step: Step;
+  readonly question: string;
+  readonly options: readonly string[];
+  readonly hints: readonly string[];
+}
+
+/**
+ * One row (a query over its keys) or one column (a key under its queries) of the weights.
+ *
+ * `values` are coded as those of a tile, a weight that is not a number as null; pooled by the
+ * maximum where the line is long. `total` is 1 for a row, less what a sink takes; for a column
+ * what the key is given in all.
+ */
+export interface StripData {
+  readonly side: Side;
+  readonly index: number;
+  readonly token: string;
+  readonly length: number;
+  readonly values: readonly Real[];
+  readonly top: readonly Top[];
+  readonly total: Real;
+}
+
+export interface ToMake {
+  readonly model: string;
+  readonly text?: string | null;
+  readonly image?: string | null;
+}
+
+export interface ToMeasure {
+  readonly model: string;
+  readonly text: string;
+}
+
+export interface ToRun {
+  readonly model: string;
+  readonly text: string;
+  readonly off?: readonly (readonly number[])[];
+  readonly next?: number;
+}
+
+export interface Top {
+  readonly index: number;
+  readonly token: string;
+  readonly weight: Real;
+}
+
+/** The names of one head's arrays; a mask is one bit a cell. */
+export interface Vectors {
+  readonly query: string;
+  readonly key: string;
+  readonly sink: Real;
+  readonly value?: string | null;
+  readonly mask?: string | null;
+  readonly bias?: string | null;
+}
+
+export const TILE_SIDE = 256;
+export const HIDDEN = -1.0;
+export const HIDDEN_16 = 65535;
+export const NAN_16 = 65534;
+export const LIT_16 = 65533;
+export const HIDDEN_WORD = "hidden";
+export const NAN_WORD = "not a number";
+export const LEAST = 0.02;
+
+export const FIGURES: readonly FigureKind[] = [
+  {"name": "saturated", "title": "Saturated rows", "meaning": "share of rows whose largest weight is at least 0.95", "lit": "high", "scale": [0.0, 1.0]},
+  {"name": "max_prob", "title": "Largest weight", "meaning": "mean of each row’s largest weight", "lit": "high", "scale": [0.0, 1.0]},
+  {"name": "peaked", "title": "Peaked rows", "meaning": "share of rows whose largest weight is from 0.80 to 0.95", "lit": "high", "scale": [0.0, 1.0]},
+  {"name": "max_logit", "title": "Largest logit", "meaning": "the largest logit of any row", "lit": "high", "scale": null},
+  {"name": "entropy", "title": "Entropy", "meaning": "mean entropy of the rows, in nats", "lit": "low", "scale": null},
+  {"name": "spread", "title": "Spread", "meaning": "entropy as a share of the most it could be", "lit": "low", "scale": [0.0, 1.0]},
+  {"name": "effective_keys", "title": "Effective keys", "meaning": "how many evenly used keys would be as spread", "lit": "low", "scale": null},
+  {"name": "gradient", "title": "Gradient p·(1−p)", "meaning": "how much the top weight still moves with its score; small also where a row is spread wide", "lit": "low", "scale": [0.0, 0.25]},
+  {"name": "not_a_number", "title": "Rows not a number", "meaning": "how many rows are NaN", "lit": "high", "scale": null},
+];
+export const RUN_FIGURES: readonly RunFigure[] = ["max_logit", "max_prob", "entropy", "spread", "peaked", "saturated", "not_a_number"];
