@@ -156,7 +156,8 @@ class Site:
         """A site of weights that are already there, [B, H, Nq, Nk], from any framework.
 
         Its logits are the logarithms of the weights, so that everything that looks, judges, draws
-        and saves takes it as it takes any other. A weight of 0 is a key that the row may not see.
+        and saves takes it as it takes any other; a cell shows its weight and no arithmetic. A
+        weight of 0 is a key that the row may not see.
 
         >>> site = Site.from_weights("mine", 0, [[[[1.0, 0.0], [0.25, 0.75]]]])
         >>> site.weights()
@@ -253,6 +254,12 @@ class Site:
             return self.rows if self.real_queries is None else self.rows.where(self.real_queries)
         state = choose(self.call).module.forward(self.call, health=True)
         return Rows(state.logsumexp, state.max_logit, state.entropy)
+
+    @cached_property
+    def only_weights(self) -> bool:
+        """Whether it was made of weights, as from_weights does: their arithmetic is not known."""
+        bare = self.bias is not None and self.query.shape[3] == self.key.shape[3] == 1
+        return bare and not self.query.any() and not self.key.any()
 
     @property
     def measured(self) -> bool:
@@ -400,13 +407,13 @@ class Site:
         heads = counted(self.heads, "head") + (share if self.heads != self.key_heads else "")
         extra = [f"softcap {self.softcap:g}"] if self.softcap is not None else []
         extra += ["sinks"] if self.sinks is not None else []
-        extra += ["bias"] if self.bias is not None else []
+        extra += ["bias"] if self.bias is not None and not self.only_weights else []
         mask = "everything" if self.mask is None else self.mask.expression
         if self.real_queries is not None:
             extra.append(counted(int((~self.real_queries).sum()), "query") + " of padding")
+        held = "weights only" if self.only_weights else f"size {self.query.shape[3]}, {mask}"
         return (f"Site({self.name!r}, layer {self.layer}, {self.kind}, batch {self.batch}, "
-                f"{heads}, {shape}, size {self.query.shape[3]}, {mask}"
-                f"{''.join(', ' + word for word in extra)})")  # fmt: skip
+                f"{heads}, {shape}, {held}{''.join(', ' + word for word in extra)})")  # fmt: skip
 
     @property
     def _group(self) -> int:
