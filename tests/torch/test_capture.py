@@ -123,7 +123,7 @@ def test_mistakes_are_told() -> None:
     ):  # type: ignore[list-item]
         pass
     with (
-        pytest.raises(ArgumentError, match="nothing was captured: run the model inside.*Language"),
+        pytest.raises(ArgumentError, match=r"nothing was captured: run the model inside.*Language"),
         capture(net),
     ):
         pass

@@ -53,9 +53,11 @@ def capture(
 
     Seen is whatever calls torch's scaled_dot_product_attention, nn.MultiheadAttention and what is
     built of it, flex_attention, and limelight's own functions and modules: these run on limelight
-    meanwhile. Of a module that multiplies by hand and calls softmax over four axes, the weights are
-    kept as they are. A site bears the path of the module that called; a second call of the same
-    module is a site of its own, `name#1`. The capture is filled when the context ends.
+    meanwhile. Of a module that multiplies by hand and takes a softmax over the last of four axes
+    (or of three, where it has an attribute such as `num_heads`), the weights are kept as they are,
+    and cells show them without their arithmetic. A site bears the path of the module that called;
+    a second call of the same module is a site of its own, `name#1`. The capture is filled when the
+    context ends.
 
     >>> import torch
     >>> layer = nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
@@ -68,7 +70,9 @@ def capture(
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"a capture takes a torch module, and got {type(model).__name__}")
     wanted = _numbers(layers)
-    names = Names(as_labels(tokens, "tokens"), as_labels(query_tokens, "query_tokens"), _flags(real))
+    names = Names(
+        as_labels(tokens, "tokens"), as_labels(query_tokens, "query_tokens"), _flags(real)
+    )
     recorder = Recorder(patch.bare(model), wanted, values=values, bound=Bound(most_weights))
     result = Capture((), names.tokens, names.query_tokens, image, grid, source or {})
     with ExitStack() as opened:

@@ -24,6 +24,7 @@ from limelight.torch.monitor import patch
 from limelight.torch.rules import Rules
 
 Array = NDArray[Any]
+HEADS = ("heads", "num_heads", "n_heads", "n_head", "nhead", "num_attention_heads")
 CROSS = re.compile(r"cross|encoder_attn|enc_?dec", re.IGNORECASE)
 
 
@@ -113,8 +114,17 @@ class Recorder:
 
     @torch.no_grad()
     def weights(self, found: Tensor, value: Tensor | None = None) -> None:
-        """Weights [B, H, Nq, Nk] that a module computed by itself."""
+        """Weights [B, H, Nq, Nk] that a module computed by itself.
+
+        Three axes are batch and heads in one where the module says how many heads it has.
+        """
         module = self._module()
+        if module is not None and found.ndim == 3:
+            said = (getattr(module, name, None) for name in HEADS)
+            heads = next((n for n in said if isinstance(n, int) and n > 0), 0)
+            if not heads or len(found) % heads:
+                return
+            found = found.unflatten(0, (-1, heads))
         if module is None or not self._takes(module):
             return
         self._bound.take(found.numel() * 4, self.names[module])
@@ -124,7 +134,7 @@ class Recorder:
         kept = None if value is None or not self.values else _copy(value)
         real = None
         if len(table) > 1:
-            seen = (table > 0).any(axis=(1, 2))
+            seen = np.asarray((table > 0).any(axis=(1, 2)))
             real = None if (seen == seen[:1]).all() else seen
         self._keep(module, Site.from_weights("", 0, table, value=kept), real)
 

@@ -1,14 +1,14 @@
 """Seeing: while it is open, what a model asks torch for as attention runs on limelight.
 
-torch.overrides.TorchFunctionMode meets every call of torch's functions, however they were imported,
-and nothing of torch is replaced for it. While one is open nn.MultiheadAttention and
-nn.TransformerEncoder leave their fused paths by themselves.
+torch.overrides.TorchFunctionMode meets every call of torch's functions, however they were imported.
+While one is open nn.MultiheadAttention and nn.TransformerEncoder leave their fused paths by
+themselves; what they then call inside torch.nn.functional, monitor/patch.py makes visible.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,25 +17,15 @@ from torch.overrides import TorchFunctionMode
 
 from limelight.torch import flex, functional
 from limelight.torch.monitor import patch
+from limelight.torch.recording import Recorder
 
 SOFTMAX = {F.softmax, torch.softmax, torch.special.softmax, Tensor.softmax}
-
-
-class Told(Protocol):
-    """Whoever is told what a call of torch's says about itself, and hears of bare weights."""
-
-    def told(self, self_attention: bool, padding: Tensor | None) -> Any: ...
-
-    def weights(self, found: Tensor, value: Tensor | None = None) -> None: ...
-
-    @property
-    def listens(self) -> bool: ...
 
 
 class Seeing(TorchFunctionMode):
     """Routes scaled_dot_product_attention and flex_attention to limelight, tells of the rest."""
 
-    def __init__(self, recorder: Told) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
 
@@ -66,6 +56,6 @@ class Seeing(TorchFunctionMode):
     ) -> Any:
         found: Tensor = func(*args, **kwargs)
         axis = args[1] if len(args) > 1 else kwargs.get("dim")
-        if found.ndim == 4 and axis in (-1, 3):
+        if found.ndim in (3, 4) and axis in (-1, found.ndim - 1):
             self._recorder.weights(found)
         return found
