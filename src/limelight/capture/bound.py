@@ -16,13 +16,13 @@ class Bound:
             raise ArgumentError(f"most_weights={most!r}: give a number of bytes, such as {DEFAULT}")
         self.most, self.taken = most, 0
 
-    def take(self, wanted: int, what: str) -> None:
+    def take(self, wanted: int, what: str, less: str = "fewer layers (layers=…)") -> None:
         """Room for so many bytes, or an error while nothing is kept of them."""
         if self.taken + wanted > self.most:
             held = f", and {in_bytes(self.taken)} are kept already" if self.taken else ""
             raise ArgumentError(
                 f"the weights of {what} take {in_bytes(wanted)}, all n×n of them{held}: more than "
                 f"the {in_bytes(self.most)} that a capture keeps of them. Capture a shorter text "
-                f"or fewer layers (layers=…), or allow more bytes with most_weights=…"
+                f"or {less}, or allow more bytes with most_weights=…"
             )
         self.taken += wanted

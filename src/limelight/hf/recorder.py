@@ -42,7 +42,7 @@ class Recorder:
         self.model, self.values, self.dtype, self.progress = model, values, dtype, progress
         self.names = {module: name for name, module in model.named_modules()}
         self.layers = layer_numbers(model)
-        self.wanted = self._choose(layers)
+        self.wanted = choose(layers, self.layers, type(model).__name__)
         self.series: dict[tuple[str, int], Series] = {}
         self.inputs = Inputs()
         self._depth = 0
@@ -156,28 +156,29 @@ class Recorder:
             return sum(self._calls.values()) - 1
         return layer_number(module, name)
 
-    def _choose(self, layers: Any) -> set[int] | None:
-        if layers is None:
-            return None
-        chosen = list(layers) if isinstance(layers, Iterable) else [layers]
-        numbers = sorted(self.layers)
-        wanted = set()
-        for layer in chosen:
-            if not isinstance(layer, Integral):
-                raise ArgumentError(
-                    f"layers={layers!r}: give layer numbers, as in layers=[0, -1], or None for all"
-                )
-            number = int(layer)
-            at = numbers[number] if -len(numbers) <= number < 0 else number
-            if at not in self.layers:
-                raise ArgumentError(
-                    f"layer {layer} does not exist: {type(self.model).__name__} has "
-                    f"{len(numbers)} layers, numbered from {numbers[0]} to {numbers[-1]}"
-                )
-            wanted.add(at)
-        if not wanted:
-            raise ArgumentError("no layer was asked for: give layer numbers, or None for all")
-        return wanted
+
+def choose(layers: Any, numbers: set[int], model: str) -> set[int] | None:
+    """The layers that were asked for, negative ones from the end; None for all."""
+    if layers is None:
+        return None
+    known = sorted(numbers)
+    wanted = set()
+    for layer in list(layers) if isinstance(layers, Iterable) else [layers]:
+        if not isinstance(layer, Integral):
+            raise ArgumentError(
+                f"layers={layers!r}: give layer numbers, as in layers=[0, -1], or None for all"
+            )
+        number = int(layer)
+        at = known[number] if -len(known) <= number < 0 else number
+        if at not in numbers:
+            raise ArgumentError(
+                f"layer {layer} does not exist: {model} has {len(known)} layers, numbered from "
+                f"{known[0]} to {known[-1]}"
+            )
+        wanted.add(at)
+    if not wanted:
+        raise ArgumentError("no layer was asked for: give layer numbers, or None for all")
+    return wanted
 
 
 def release() -> None:

@@ -129,8 +129,6 @@ class Recorder:
             return
         self._bound.take(found.numel() * 4, self.names[module])
         table = _copy(found)
-        empty = np.isnan(table).all(axis=-1, keepdims=True)  # a softmax over nothing
-        table = np.where(empty, 0.0, table).astype(table.dtype)
         kept = None if value is None or not self.values else _copy(value)
         real = None
         if len(table) > 1:

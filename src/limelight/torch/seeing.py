@@ -57,5 +57,7 @@ class Seeing(TorchFunctionMode):
         found: Tensor = func(*args, **kwargs)
         axis = args[1] if len(args) > 1 else kwargs.get("dim")
         if found.ndim in (3, 4) and axis in (-1, found.ndim - 1):
-            self._recorder.weights(found)
+            logits = args[0] if args else kwargs["input"]
+            nothing = (logits == -torch.inf).all(-1, keepdim=True)  # a row without keys
+            self._recorder.weights(found.masked_fill(nothing, 0.0))
         return found
