@@ -16,12 +16,13 @@ from torch import nn
 from limelight.arrays import as_array, index, is_integer
 from limelight.capture import Capture, Grid, Site
 from limelight.capture.bound import DEFAULT, Bound
-from limelight.capture.site import as_labels
+from limelight.capture.site import Labels, as_labels
 from limelight.errors import ArgumentError
 from limelight.torch import bridge, flex
 from limelight.torch.monitor import patch
 from limelight.torch.recording import Names, Recorder
 from limelight.torch.seeing import Seeing
+from limelight.writing.pieces import readable
 
 
 @contextmanager
@@ -40,7 +41,8 @@ def capture(
 ) -> Iterator[Capture]:
     """Keep the queries and keys of every attention that `model` runs inside the context.
 
-    tokens        a text for each position, one sequence for each batch entry
+    tokens        a text for each position, one sequence for each batch entry; as people or
+                  tokenizers spell them
     query_tokens  those of a decoder that looks at other positions than its own
     real          True where a position is no padding, [batch, length]; where it is not given,
                   nn.MultiheadAttention's key_padding_mask and the masks tell
@@ -136,6 +138,10 @@ def _numbers(layers: int | Sequence[int] | None) -> list[int] | None:
         if not is_integer(layer):
             raise ArgumentError(f"layer {layer!r} is not a whole number")
     return asked
+
+
+def _texts(given: Any, name: str) -> Labels:
+    return tuple(readable(entry) for entry in as_labels(given, name))
 
 
 def _flags(real: Any) -> Any:
