@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import limelight as ll
@@ -48,16 +47,18 @@ def capture(*sites: Site) -> Capture:
     return Capture(sites, sites[0].tokens)
 
 
-@given(st.lists(st.sampled_from("abcd"), max_size=12), st.lists(st.sampled_from("abcd"),
-                                                                max_size=12))  # fmt: skip
-def test_an_alignment_pairs_places_in_order(first: list[str], second: list[str]) -> None:
-    found = align(first, second)
-    assert (np.diff(found.first) > 0).all()
-    assert (np.diff(found.second) > 0).all()
-    same = [first[i] == second[j] for i, j in zip(found.first, found.second, strict=True)]
-    assert same == found.same.tolist()
-    if first == second:
-        assert found.first.tolist() == list(range(len(first)))
+TEXTS = ["".join(letters) for n in range(6) for letters in itertools.product("abc", repeat=n)]
+
+
+@pytest.mark.parametrize("first", TEXTS[::7])
+def test_an_alignment_pairs_places_in_order(first: str) -> None:
+    for second in TEXTS[::11]:
+        found = align(list(first), list(second))
+        assert (np.diff(found.first) > 0).all()
+        assert (np.diff(found.second) > 0).all()
+        same = [first[i] == second[j] for i, j in zip(found.first, found.second, strict=True)]
+        assert same == found.same.tolist()
+    assert align(list(first), list(first)).first.tolist() == list(range(len(first)))
 
 
 def test_what_was_put_in_is_left_out() -> None:
