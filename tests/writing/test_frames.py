@@ -63,6 +63,13 @@ def test_a_summary_and_kinds(capture: Capture) -> None:
     assert rows[0]["induction"] == "", "not judged without tokens: no number"
 
 
+def test_a_comparison(capture: Capture) -> None:
+    found = ll.compare(capture, capture)
+    frame = found.to_pandas()
+    assert frame["change"].tolist() == [0.0] * 5
+    assert frame["site"].tolist() == ["first"] * 3 + ["second"] * 2
+
+
 def test_effects_by_layer_and_head() -> None:
     after = np.array([[-1.0, -2.0], [-1.5, np.nan]])
     found = Effects(-1.0, after, "log-probability", ("a",), "b", names=("0", "1"))
