@@ -66,7 +66,7 @@ def test_a_summary_and_kinds(capture: Capture) -> None:
 def test_a_comparison(capture: Capture) -> None:
     found = ll.compare(capture, capture)
     frame = found.to_pandas()
-    assert frame["change"].tolist() == [0.0] * 5
+    assert frame["change"].tolist() == pytest.approx([0.0] * 5)
     assert frame["site"].tolist() == ["first"] * 3 + ["second"] * 2
 
 
