@@ -124,7 +124,7 @@ def test_the_ring_of_a_chosen_head_leaves_its_number_free(open_tab: Open, width:
 def test_what_stands_out_comes_in_the_librarys_order(open_tab: Open, sample: Capture) -> None:
     page = open_tab("#/explore/sample")
     page.get_by_role("button", name="What stands out").click()
-    page.get_by_label("Figure").select_option("entropy")
+    page.get_by_label("Colour by").select_option("entropy")
     listed = page.get_by_role("region", name="Heads").get_by_role("listitem")
     listed.first.wait_for()
     order = findings(sample, [health_of(site, 0) for site in sample.sites], kinds(sample))
@@ -197,7 +197,7 @@ def test_hovering_tells_row_and_column(open_tab: Open, sample: Capture) -> None:
 
 def test_a_link_restores_exactly_what_is_shown(open_tab: Open) -> None:
     page = open_tab("#/explore/sample?head=1.1")
-    page.get_by_label("Figure").select_option("spread")
+    page.get_by_label("Colour by").select_option("spread")
     click_cell(page, 9, 4, 23, 23)
     page.get_by_role("button", name="Zoom in").click()
     page.get_by_label("Brightness").fill("3")

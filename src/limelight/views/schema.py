@@ -105,6 +105,23 @@ class Finding:
 
 
 @dataclass(kw_only=True)
+class KindScores:
+    """A known kind of head: what such a head does, and how much each head does it.
+
+    `scores` and `chance` (what an even head would score) are [site][head], null where no row can
+    be judged; `rows` is how many were.
+    """
+
+    name: str
+    title: str
+    meaning: str
+    threshold: float
+    scores: list[Numbers]
+    chance: list[Numbers]
+    rows: list[list[int]]
+
+
+@dataclass(kw_only=True)
 class HeadRows:
     """The vectors of one head; in the mask true is "may attend", and null is everything."""
 
@@ -234,5 +251,6 @@ class BundleData:
     capture: BundledCapture
     health: HealthTable
     findings: list[Finding]
+    kinds: list[KindScores]
     maps: list[Packed]
     vectors: Held

@@ -58,6 +58,7 @@ export interface BundleData {
   readonly capture: BundledCapture;
   readonly health: HealthTable;
   readonly findings: readonly Finding[];
+  readonly kinds: readonly KindScores[];
   readonly maps: readonly Packed[];
   readonly vectors: Held;
 }
@@ -222,6 +223,22 @@ export interface Held {
   readonly heads: Readonly<Record<string, Vectors>>;
 }
 
+/**
+ * A known kind of head: what such a head does, and how much each head does it.
+ *
+ * `scores` and `chance` (what an even head would score) are [site][head], null where no row can
+ * be judged; `rows` is how many were.
+ */
+export interface KindScores {
+  readonly name: string;
+  readonly title: string;
+  readonly meaning: string;
+  readonly threshold: number;
+  readonly scores: readonly (readonly Real[])[];
+  readonly chance: readonly (readonly Real[])[];
+  readonly rows: readonly (readonly number[])[];
+}
+
 export interface LevelInfo {
   readonly level: number;
   readonly summary: string;
@@ -372,6 +389,18 @@ export interface ScalingRuns {
   readonly spread: readonly (readonly Real[])[];
   readonly saturated: readonly (readonly Real[])[];
   readonly held_out: readonly Real[];
+}
+
+/** One head that looks from a query to a key: where, and with how much of its attention. */
+export interface Sighting {
+  readonly site: number;
+  readonly layer: number;
+  readonly head: number;
+  readonly row: number;
+  readonly column: number;
+  readonly query: string;
+  readonly key: string;
+  readonly weight: number;
 }
 
 /** One row of the grid: figure → one number a head. */
