@@ -342,6 +342,14 @@ def _targets(site: Site, batch: int, asked: dict[str, Kind]) -> dict[str, tuple[
     return targets
 
 
+def targets(site: Site, batch: int, kind: str) -> tuple[Array, Array] | None:
+    """The cells that make a head one of that kind, as rows and columns; None where it has none."""
+    asked = {one.name: one for one in KINDS if one.name == kind}
+    if _is_own("sink", asked):
+        return _sinks(site.call.one_head(0, batch), cross=site.kind == "cross")
+    return _targets(site, batch, asked).get(kind)
+
+
 def _cells(kind: Kind, given: Any, length: int) -> tuple[Array, Array]:
     """What a kind's function said, as two arrays of positions in the text."""
     try:

@@ -105,8 +105,21 @@ export function write(shown: Shown): Record<string, string | null> {
 
 export const MOST_GAIN = 256;
 
-/** Long rows share their weight among many keys: they are drawn brighter. */
-export const gainFor = (keys: number): number => (keys <= 64 ? 1 : keys <= 1024 ? 4 : 16);
+const CLIPPED = 0.01; // of a map that may be brighter than the brightest colour
+
+/** As bright as a map can be drawn with hardly a weight beyond the brightest colour; `above` as its overview tells. */
+export function gainFor(above: (least: number) => readonly [number, number] | null): number {
+  let gain = 1;
+  while (gain < MOST_GAIN) {
+    const found = above(1 / (2 * gain));
+    if (!found || found[0] > CLIPPED * found[1]) break;
+    gain *= 2;
+  }
+  return gain;
+}
+
+/** A stamp shows where a head looks at all: long rows share their weight among many keys. */
+export const stampGain = (keys: number): number => (keys <= 64 ? 1 : keys <= 1024 ? 4 : 16);
 
 function count(text: string | undefined): number | null {
   return text !== undefined && /^\d{1,9}$/.test(text) ? Number(text) : null;
