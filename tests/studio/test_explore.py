@@ -359,6 +359,7 @@ def test_a_long_map_zooms_down_to_single_cells(open_tab: Open) -> None:
 def test_a_fast_drag_asks_only_for_what_stays_in_view(open_tab: Open) -> None:
     page = open_tab("#/explore/long?rows=0-256&columns=0-256")
     page.wait_for_load_state("networkidle")
+    map_of(page).evaluate("map => map.scrollIntoView({block: 'center'})")
     box = map_of(page).bounding_box()
     middle = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     for _ in range(4):
