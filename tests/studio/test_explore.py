@@ -60,7 +60,7 @@ def test_the_shelf_lists_the_captures_and_opens_one(open_tab: Open) -> None:
     cards.filter(has_text="deeper / vision").wait_for()
     assert cards.filter(has_text="<b>sample</b>").count() == 1  # text, not a tag
     cards.filter(has_text="23 tokens").get_by_role("link").click()
-    page.get_by_role("heading", name="Layer 0, head 0").wait_for()
+    page.get_by_role("heading", name="Layer 1, head 1").wait_for()
     assert page.url.endswith("#/explore/sample")
 
 
@@ -76,7 +76,7 @@ def test_files_that_cannot_be_opened_are_named(open_tab: Open) -> None:
 )
 def test_what_the_capture_does_not_have_leaves_the_address(open_tab: Open, query: str) -> None:
     page = open_tab(f"#/explore/sample?{query}")
-    page.get_by_role("heading", name="Layer 0, head 0").wait_for()
+    page.get_by_role("heading", name="Layer 1, head 1").wait_for()
     page.wait_for_url("**#/explore/sample")
 
 
@@ -255,7 +255,7 @@ def test_back_goes_back(open_tab: Open) -> None:
     page.go_back()
     page.get_by_role("application", name=re.compile("Weights of layer 2, head 0")).wait_for()
     page.go_back()
-    page.get_by_role("heading", name="Layer 0, head 0").wait_for()
+    page.get_by_role("heading", name="Layer 1, head 1").wait_for()
 
 
 def test_two_heads_move_together(open_tab: Open) -> None:
@@ -288,7 +288,7 @@ def test_a_studio_that_has_stopped_is_said_so(
     running = start_studio()
     page = browser.new_page()
     page.goto(f"{running.origin}/?token={running.token}#/explore/llama")
-    map_of(page, "layer 0, head 0").wait_for()
+    map_of(page, "layer 11, head 1").wait_for()
     page.wait_for_load_state("networkidle")
     stop(running)
     page.get_by_role("button", name=re.compile("layer 1, head 0")).click()
