@@ -67,7 +67,7 @@ _STORIES: dict[str, tuple[str, str, tuple[Told, ...]]] = {
         "A picture in patches: every patch is a token, and one token more, [CLS], gathers what the "
         "digit is read from.",
         (
-            (3, 3, (0, 7), "the patches from which a digit is read"),
+            (3, 3, (0, 7), "where the model looks while it reads a digit"),
             (3, 1, (10, 6), "a patch looks at the one above it"),
         ),
     ),
