@@ -61,9 +61,11 @@ def light(sites: Iterable[Site], side: Literal["row", "column"], index: int) -> 
             index = arrays.index(index, shape[0] if side == "row" else shape[1], side)
         elif (site.queries, site.keys) != shape:
             continue
-        line = {"rows" if side == "row" else "columns": (index, index + 1)}
-        bins = (1, shape[1]) if side == "row" else (shape[0], 1)
-        seen = site.heatmap(bins, "max", **line)
+        line = (index, index + 1)
+        if side == "row":
+            seen = site.heatmap((1, shape[1]), rows=line)
+        else:
+            seen = site.heatmap((shape[0], 1), columns=line)
         values = np.where(seen.empty, 0.0, seen.values).reshape(site.heads, -1)
         empty = seen.empty.reshape(site.heads, -1).all(axis=0)
         total = values.sum(axis=0) + (0 if total is None else total)
