@@ -46,7 +46,7 @@ def test_what_was_scaled_back(
     page = browser.new_page()
     page.goto(f"{running.origin}/?token={running.token}#/watch/clipped")
     told = page.get_by_role("region", name="Scaled back")
-    told.get_by_text("below 100 after 2 steps").wait_for()
+    told.get_by_text("pass 100: after 2 steps so far").wait_for()
     first = told.get_by_role("listitem").first.inner_text()
     assert "layer 1, head 4: 204 → 102" in first
     assert "and 2 more" in first
