@@ -48,3 +48,15 @@ def test_links_and_pictures_exist(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{named(page)} points to {target}"
+
+
+def test_the_files_of_the_walks_exist() -> None:
+    """A bare name is a file somewhere; one with folders stands there."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    files = [path.relative_to(ROOT).as_posix() for folder in ("src", "csrc", "tests", "web/src")
+             for path in (ROOT / folder).rglob("*.*") if "static" not in path.parts]  # fmt: skip
+    told = re.findall(r"`([\w/]+\.(?:py|h|cpp|ts))`", text)
+    assert len(told) > 30
+    assert [
+        name for name in told if not any(f"/{file}".endswith(f"/{name}") for file in files)
+    ] == []
