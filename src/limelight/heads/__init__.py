@@ -1,6 +1,7 @@
 """Heads: which of them does what, and which of them looks from here to there.
 
 kinds    scores of every head for known kinds, and for kinds of one's own
+places   where in a text the kinds look that go by tokens
 search   the heads that look from one token to another
 """
 
@@ -11,12 +12,12 @@ from limelight.heads.kinds import (
     Heads,
     Kind,
     Score,
-    brackets,
     find,
+    looks,
     pairs,
-    repeats,
     scores,
 )
+from limelight.heads.places import brackets, duplicates, pieces, repeats, separators
 from limelight.heads.search import Sighting, search
 
 __all__ = [
@@ -28,9 +29,13 @@ __all__ = [
     "Score",
     "Sighting",
     "brackets",
+    "duplicates",
     "find",
+    "looks",
     "pairs",
+    "pieces",
     "repeats",
     "scores",
     "search",
+    "separators",
 ]

@@ -9,7 +9,8 @@ from limelight.capture import Capture
 from limelight.heads import Heads, find
 
 WORDS = {"previous": "previous token", "next": "next token", "diagonal": "own token",
-         "bracket": "bracket matching"}  # fmt: skip
+         "bracket": "bracket matching", "induction-2": "induction by two",
+         "duplicate": "duplicate token", "separator": "separators", "word": "own word"}  # fmt: skip
 
 
 def kinds(
