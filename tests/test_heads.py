@@ -76,15 +76,15 @@ def test_a_head_made_to_order_is_found(kind: str) -> None:
 def test_a_word_in_pieces() -> None:
     """By blanks, or by the marks of a vocabulary; without either nothing tells words apart."""
     text = (" un", "be", "liev", "able", ".", " no", "1", "\n", "x", "-", "y")
-    expected = {0: [1, 2, 3], 1: [0, 2, 3], 2: [0, 1, 3], 3: [0, 1, 2], 5: [6], 6: [5]}
+    expected = {0: [2, 3], 1: [3], 2: [0], 3: [0, 1]}  # neighbours are another kind
     assert grouped(*pieces(text)) == expected
-    assert grouped(*pieces(("[CLS]", "un", "##do", "it"))) == {1: [2], 2: [1]}
+    assert grouped(*pieces(("[CLS]", "un", "##do", "##ne", "it"))) == {1: [3], 3: [1]}
     assert grouped(*pieces(("un", "do", "it"))) == {}
-    assert pieces((" a", "b") * 50, 10)[0].tolist() == list(range(0, 100, 20))
+    assert len(pieces((" a", "b", "c") * 50, 10)[0]) <= 10
     padded = (text + (" z",) * N)[:N]
     found = find([replace(made(expected, mask=ll.Lengths([N])), tokens=(padded,))])
     assert found.scores["word"][0, 0] == pytest.approx(1.0, abs=1e-6)
-    assert found.rows["word"][0, 0] == 6
+    assert found.rows["word"][0, 0] == 4
 
 
 def test_a_sample_of_rows_where_there_are_too_many_pairs() -> None:

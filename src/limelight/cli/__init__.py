@@ -45,6 +45,11 @@ LazyGroup.table = {
         "Compare two captures: which heads changed how much between two prompts or two models.",
         LOOK,
     ),
+    "survey": Command(
+        "Survey a model's heads over any number of texts: exact figures, kinds, patterns; in a "
+        "file.",
+        LOOK,
+    ),
     "effects": Command(
         "Switch every head of a model off in turn, and show what that does to its answer.", LOOK
     ),

@@ -18,7 +18,7 @@ from limelight.heads.kinds import (
     scores,
 )
 from limelight.heads.places import brackets, duplicates, pieces, repeats, separators
-from limelight.heads.search import Sighting, search
+from limelight.heads.search import Sighting, between, search
 
 __all__ = [
     "KINDS",
@@ -28,6 +28,7 @@ __all__ = [
     "Kind",
     "Score",
     "Sighting",
+    "between",
     "brackets",
     "duplicates",
     "find",

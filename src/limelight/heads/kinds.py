@@ -15,7 +15,7 @@ with p the key that query i stands on (the last query on the last key) and t the
     induction-2 T = {j < p : t(j − 2) = t(p)}                  … and the one after that
     duplicate   T = {j < p : t(j) = t(p)}                      this token, where it came before
     separator   T = punctuation, breaks and special tokens     but for p and the first of the text
-    word        T = the other tokens of p's word               where a word is several
+    word        T = the other tokens of p's word               but for p − 1 and p + 1
     bracket     T = the openers of the brackets that token p closes
     uniform     score = mean of entropy / ln(keys): 1 = even over all keys
 
@@ -30,7 +30,7 @@ repeated tokens make more than a million for a kind, an even sample of the rows 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from html import escape
 from typing import Any
@@ -87,7 +87,7 @@ KINDS = (
     Kind("induction-2", "looks two behind where this token came before", 0.3),
     Kind("duplicate", "looks at where its own token came before", 0.3),
     Kind("separator", "rests on punctuation, breaks or special tokens", 0.5),
-    Kind("word", "looks at the other pieces of its own word", 0.4),
+    Kind("word", "looks at further pieces of its own word", 0.4),
     Kind("bracket", "looks from a closing bracket to its opener", 0.3),
     Kind("uniform", "spreads evenly over all keys", 0.9),
 )
@@ -126,6 +126,7 @@ class Heads:
     chance: dict[str, Array]
     rows: dict[str, Array]
     known: tuple[Kind, ...] = KINDS
+    errors: dict[str, Array] = field(default_factory=dict)  # standard errors, of a survey's scores
 
     def is_kind(self, kind: str) -> NDArray[np.bool_]:
         """Which heads are of that kind, [sites, heads]."""
@@ -179,17 +180,29 @@ class Heads:
         if np.isnan(score):
             return None
         chance = float(self.chance[kind][site, head])
-        return {"score": score, "chance": chance, "rows": int(self.rows[kind][site, head])}
+        found = {"score": score, "chance": chance, "rows": int(self.rows[kind][site, head])}
+        error = self.error(kind, site, head)
+        return found if error is None else {**found, "error": error}
+
+    def error(self, kind: str, site: int, head: int) -> float | None:
+        """The standard error of a score; None where there is none, as of one text."""
+        error = float(self.errors[kind][site, head]) if kind in self.errors else np.nan
+        return None if np.isnan(error) else error
 
     def lines(self, most: int = 5) -> list[tuple[str, str, list[str]]]:
         """For each kind: its name, meaning, and its best heads as text, as "L3H1 0.83"."""
         return [
             (kind.name, kind.meaning, [
-                f"L{self.layers[s]}H{h} {score:.2f}{'' if self.is_kind(kind.name)[s, h] else '?'}"
+                f"L{self.layers[s]}H{h} {score:.2f}{self._plus(kind.name, s, h)}"
+                f"{'' if self.is_kind(kind.name)[s, h] else '?'}"
                 for s, h, score in self.best(kind.name, most)
             ])
             for kind in self.known
         ]  # fmt: skip
+
+    def _plus(self, kind: str, site: int, head: int) -> str:
+        error = self.error(kind, site, head)
+        return "" if error is None else f"±{error:.2f}"
 
     def __repr__(self) -> str:
         size = f"{counted(sum(self.heads), 'head')} in {counted(len(self.sites), 'layer')}"
@@ -224,7 +237,7 @@ def find(
     `kinds` are those that come along, by name, and any of one's own. `progress(done, all)` is told
     of every site that is done.
     """
-    sites, known = tuple(capture), _known(kinds)
+    sites, known = tuple(capture), known_kinds(kinds)
     if not sites:
         raise ArgumentError("there is no site to look at: the capture is empty")
     width = max(site.heads for site in sites)
@@ -241,7 +254,7 @@ def find(
     return Heads(names, layers, heads, parts[0], parts[1], parts[2], known)
 
 
-def _known(kinds: Iterable[str | Kind]) -> tuple[Kind, ...]:
+def known_kinds(kinds: Iterable[str | Kind]) -> tuple[Kind, ...]:
     """Kinds as they are, or by the names of those that come along; each name once."""
     own = {kind.name: kind for kind in KINDS}
     found: dict[str, Kind] = {}
@@ -264,7 +277,7 @@ def scores(
 ) -> list[dict[str, Score]]:
     """Every head's scores at one site, kind by kind."""
     batch = index(batch, site.batch, "batch entry", f" at {site.name}")
-    asked = {kind.name: kind for kind in _known(kinds)}
+    asked = {kind.name: kind for kind in known_kinds(kinds)}
     targets = _targets(site, batch, asked)
     health = site.health()
     spread = health.spread

@@ -97,12 +97,13 @@ def separators(tokens: Sequence[str], most: int = MOST_PAIRS) -> tuple[Array, Ar
 def pieces(tokens: Sequence[str], most: int = MOST_PAIRS) -> tuple[Array, Array]:
     """Every position with the other pieces of its word, where a word is several tokens.
 
-    A token goes on with the word before it if nothing but letters and digits meet, without a blank;
+    Its neighbours are left out, for looking at the token before or after is a kind of its own. A
+    token goes on with the word before it if nothing but letters and digits meet, without a blank;
     in a vocabulary that marks such pieces ("##ing"), if it is marked. Where no token has a blank or
     a mark, nothing tells where a word ends.
 
     >>> pieces([" un", "believ", "able", " it"])
-    (array([0, 0, 1, 1, 2, 2]), array([1, 2, 0, 2, 0, 1]))
+    (array([0, 2]), array([2, 0]))
     """
     marked = any(token.startswith(PIECE) for token in tokens)
     if not marked and not any(token[:1].isspace() for token in tokens):
@@ -118,11 +119,12 @@ def pieces(tokens: Sequence[str], most: int = MOST_PAIRS) -> tuple[Array, Array]
     own = np.array(words, np.int64)
     start, stop = np.searchsorted(own, own), np.searchsorted(own, own, side="right")
     counts = stop - start
-    rows = _sampled(np.flatnonzero(counts > 1), counts, most)
+    rows = _sampled(np.flatnonzero(counts > 2), counts, most)
     looks = np.repeat(rows, counts[rows])
     ends = np.cumsum(counts[rows])
     at = np.arange(len(looks)) - np.repeat(ends - counts[rows], counts[rows]) + start[looks]
-    return looks[looks != at], at[looks != at]
+    apart = np.abs(looks - at) > 1
+    return looks[apart], at[apart]
 
 
 def _sampled(rows: Array, counts: Array, most: int) -> Array:

@@ -59,26 +59,34 @@ def capture(
     processor = processor or getattr(model, "processor", None)
     facts = {**getattr(model, "source", {}), **(source or {})}
     model = getattr(model, "model", model) if not isinstance(model, PreTrainedModel) else model
-    _check(model)
     if dtype not in DTYPES:
         raise ArgumentError(
             f"dtype={dtype!r}: a capture keeps float16, float32 or, with None, what the model "
             f"computes with"
         )
+    _check(model)
     recorder = Recorder(model, layers, values=values, dtype=DTYPES[dtype], progress=progress)
     result = Capture(())
+    with recording(model, recorder):
+        yield result
+    for name, part in vars(_finish(recorder, tokenizer, processor, facts)).items():
+        object.__setattr__(result, name, part)
+
+
+@contextmanager
+def recording(model: PreTrainedModel, recorder: Recorder) -> Iterator[None]:
+    """The model on limelight, the recorder in its attention; afterwards as it was before."""
+    _check(model)
     before = _implementations(model)
     register()
     try:
         model.set_attn_implementation(NAME)
         recorder.attach()
-        yield result
+        yield
     finally:
         recorder.detach()
         for config, implementation in before:
             config._attn_implementation_internal = implementation
-    for name, part in vars(_finish(recorder, tokenizer, processor, facts)).items():
-        object.__setattr__(result, name, part)
 
 
 def _check(model: Any) -> None:
