@@ -15,7 +15,7 @@ import os
 import resource
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ class Timed(surveying.Runner):
     """A runner that lets the plain model run each batch first."""
 
     plain = own = 0.0
-    held: list[float] = []
+    held: ClassVar[list[float]] = []
 
     def run(self, texts: Any) -> Any:
         longest = max(len(text.ids) for text in texts)
@@ -96,8 +96,9 @@ def main() -> None:
     print(f"plain model   {found.texts / Timed.plain:8.2f} texts a second")
     print(f"survey        {found.texts / took:8.2f} texts a second, all its work: "
           f"{Timed.plain / took:.2f} of the plain model")  # fmt: skip
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     print(f"memory        {first:,.0f} MB after a tenth of the batches, {last:,.0f} MB at the end, "
-          f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:,.0f} MB at most")  # fmt: skip
+          f"{most:,.0f} MB at most")  # fmt: skip
     if asked.output:
         found.save(asked.output)
     if asked.alone:

@@ -4,6 +4,7 @@
     nb.show(trace)               every cell's computation
     nb.show(site, head=1)        one head's map, at any length
     nb.show(capture)             all heads, what to look at first first
+    nb.show(survey)              all heads over many texts, each by a click
 
 The view is the studio's own, from the package: nothing is fetched. What the widget holds draws
 without a kernel too; while there is one, maps of any length and every cell come from it. Where
@@ -25,6 +26,8 @@ from limelight.capture import Capture, HealthTables, Site
 from limelight.errors import ArgumentError, LimelightError
 from limelight.masks import as_mask
 from limelight.report.page import built
+from limelight.report.survey import survey_page
+from limelight.survey import Survey
 from limelight.views.bundle import bundle
 from limelight.views.kinds import kinds
 from limelight.views.looks import cell, lines, strip
@@ -37,15 +40,20 @@ MOST_TILE = 1024  # bins a side
 MOST_BINS = 256  # bins a side of a map in plain HTML
 
 Showable = Trace | Site | Capture
+TALL = 640  # CSS pixels of a survey's page
 
 
-def show(what: Showable, *, head: int | None = None, batch: int = 0, budget: int = BUDGET) -> Any:
+def show(
+    what: Showable | Survey, *, head: int | None = None, batch: int = 0, budget: int = BUDGET
+) -> Any:
     """`what` as a widget, or as plain HTML where anywidget is not installed.
 
     head    of a Site or Trace; None shows all of its heads
     batch   the entry of the batch that is shown
     budget  bytes of data kept in the notebook, so that it draws without a kernel
     """
+    if isinstance(what, Survey):
+        return Page(what)
     if isinstance(what, Capture):
         batch = index(batch, what.entries, "batch entry")
     held = as_capture(what, head, batch)
@@ -54,7 +62,7 @@ def show(what: Showable, *, head: int | None = None, batch: int = 0, budget: int
     return widget(held, batch if isinstance(what, Capture) else 0, budget)
 
 
-def mimebundle(what: Showable) -> dict[str, Any]:
+def mimebundle(what: Showable | Survey) -> dict[str, Any]:
     """What a notebook displays for `what`: the widget, or plain HTML where anywidget is missing.
 
     Empty outside a notebook: a terminal has its own repr, and need not wait for more.
@@ -62,7 +70,7 @@ def mimebundle(what: Showable) -> dict[str, Any]:
     if not _in_notebook():
         return {}
     shown = show(what)
-    if isinstance(shown, Plain):
+    if isinstance(shown, (Plain, Page)):
         return {"text/plain": repr(what), "text/html": shown._repr_html_()}
     made: Any = shown._repr_mimebundle_()
     data: dict[str, Any] = made[0] if isinstance(made, tuple) else made
@@ -74,6 +82,21 @@ def _in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
+
+
+class Page:
+    """A survey's report in a frame of its own: a click on a head shows what it does."""
+
+    def __init__(self, what: Survey) -> None:
+        self._what = what
+
+    def _repr_html_(self) -> str:
+        page = escape(survey_page(self._what), quote=True)
+        return (f'<iframe sandbox srcdoc="{page}" style="width:100%;height:{TALL}px;border:0">'
+                f"</iframe>")  # fmt: skip
+
+    def __repr__(self) -> str:
+        return repr(self._what)
 
 
 class Plain:
