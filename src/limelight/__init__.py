@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from limelight.capture import Capture, Comparison, Site, compare
     from limelight.learn.projections import SelfAttention
     from limelight.looking.pyramid import Pyramid
+    from limelight.notebook import show
     from limelight.survey import Survey
 
 __version__ = "0.2.0"
@@ -29,7 +30,7 @@ __all__ = [
     "Capture", "Causal", "Cell", "Comparison", "Documents", "Health", "Heatmap", "Inspection",
     "Lengths", "LimelightError", "Mask", "Prefix", "Pyramid", "SelfAttention", "Site", "State",
     "Survey", "Trace", "Window", "attention", "captures", "compare", "engines", "heatmap",
-    "inspect", "merge", "received", "set_threads", "top", "trace", "weights",
+    "inspect", "merge", "received", "set_threads", "show", "top", "trace", "weights",
 ]  # fmt: skip
 
 _LATER = {
@@ -40,6 +41,7 @@ _LATER = {
     "SelfAttention": "learn.projections",
     "Site": "capture",
     "Survey": "survey",
+    "show": "notebook",
 }
 
 

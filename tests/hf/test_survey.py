@@ -19,7 +19,7 @@ from limelight import heads, hf
 from limelight.capture import Capture
 from limelight.errors import ArgumentError, FileError
 from limelight.heads import KINDS, NAMES, Kind
-from limelight.hf import surveying, weighing
+from limelight.hf import summing, surveying
 from limelight.survey import Survey, passages
 from limelight.survey.bins import of_distance, of_place
 from tests.hf import folders, systems
@@ -47,7 +47,7 @@ def test_a_survey_is_what_each_text_says_alone(
     name: str, cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Health, kinds, patterns and what tokens are given, against captures of each text."""
-    monkeypatch.setattr(weighing, "CELLS", cells)
+    monkeypatch.setattr(summing, "CELLS", cells)
     model = systems.build(name, torch.float32)
     texts = drawn()
     found = hf.survey(model, texts, batch=4)

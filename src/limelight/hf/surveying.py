@@ -28,11 +28,11 @@ from limelight.errors import ArgumentError
 from limelight.heads import KINDS, Kind
 from limelight.heads.kinds import known_kinds
 from limelight.hf.attention import Asked
-from limelight.hf.capturing import recording
+from limelight.hf.capturing import check_free, recording
 from limelight.hf.inputs import texts as labels
 from limelight.hf.loading import lean
 from limelight.hf.recorder import Recorder
-from limelight.hf.weighing import Batch, Ground, measure
+from limelight.hf.summing import Batch, Ground, measure
 from limelight.survey import Passage, Survey, passages
 from limelight.survey.passages import CHARACTERS
 from limelight.survey.tally import Measured, Tally, Text
@@ -84,6 +84,7 @@ def survey(
     model = model if isinstance(model, PreTrainedModel) else getattr(model, "model", model)
     known = known_kinds(kinds)
     tokens = _check(model, tokens, batch)
+    check_free(model)
     runner = Runner(model, layers, known)
     rank, ranks = _ranks()
     stream = Stream(passages(texts, characters), tokenizer, tokens, model)
@@ -328,6 +329,11 @@ def _check(model: Any, tokens: int | None, batch: int) -> int:
         raise ArgumentError(
             f"{type(model).__name__} has an encoder and a decoder: a survey takes models that read "
             f"a text in one pass. Its encoder alone, model.get_encoder(), can be surveyed"
+        )
+    if not model._can_set_attn_implementation():
+        raise ArgumentError(
+            f"{type(model).__name__} computes its attention by itself and hands out its weights "
+            f"alone: limelight.hf.capture keeps those of a text"
         )
     if batch < 1:
         raise ArgumentError(f"batch={batch}: at least one text goes through the model at a time")
