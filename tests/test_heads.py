@@ -75,8 +75,9 @@ def test_a_head_made_to_order_is_found(kind: str) -> None:
 
 def test_a_word_in_pieces() -> None:
     """By blanks, or by the marks of a vocabulary; without either nothing tells words apart."""
-    text = (" un", "be", "liev", "able", ".", " no", "1", "\n", "x", "-", "y")
-    expected = {0: [2, 3], 1: [3], 2: [0], 3: [0, 1]}  # neighbours are another kind
+    text = ("So", " un", "be", "liev", "able", ".", " no", "1", "\n", "x", "-", "y")
+    expected = {1: [3, 4], 2: [4], 3: [1], 4: [1, 2]}  # neighbours are another kind
+    assert grouped(*pieces(text[1:])) == {0: [2, 3], 1: [3], 3: [1]}  # and so is the first token
     assert grouped(*pieces(text)) == expected
     assert grouped(*pieces(("[CLS]", "un", "##do", "##ne", "it"))) == {1: [3], 3: [1]}
     assert grouped(*pieces(("un", "do", "it"))) == {}

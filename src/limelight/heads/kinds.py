@@ -15,7 +15,7 @@ with p the key that query i stands on (the last query on the last key) and t the
     induction-2 T = {j < p : t(j − 2) = t(p)}                  … and the one after that
     duplicate   T = {j < p : t(j) = t(p)}                      this token, where it came before
     separator   T = punctuation, breaks and special tokens     but for p and the first of the text
-    word        T = the other tokens of p's word               but for p − 1 and p + 1
+    word        T = the other tokens of p's word               but for p − 1, p + 1 and the first
     bracket     T = the openers of the brackets that token p closes
     uniform     score = mean of entropy / ln(keys): 1 = even over all keys
 

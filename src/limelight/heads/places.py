@@ -97,13 +97,13 @@ def separators(tokens: Sequence[str], most: int = MOST_PAIRS) -> tuple[Array, Ar
 def pieces(tokens: Sequence[str], most: int = MOST_PAIRS) -> tuple[Array, Array]:
     """Every position with the other pieces of its word, where a word is several tokens.
 
-    Its neighbours are left out, for looking at the token before or after is a kind of its own. A
-    token goes on with the word before it if nothing but letters and digits meet, without a blank;
+    Its neighbours and the first token of the text are left out, for looking at the token before, or
+    resting on the first, is a kind of its own. A token goes on with the word before it if nothing but letters and digits meet, without a blank;
     in a vocabulary that marks such pieces ("##ing"), if it is marked. Where no token has a blank or
     a mark, nothing tells where a word ends.
 
-    >>> pieces([" un", "believ", "able", " it"])
-    (array([0, 2]), array([2, 0]))
+    >>> pieces(["It", " is", " un", "believ", "able"])
+    (array([2, 4]), array([4, 2]))
     """
     marked = any(token.startswith(PIECE) for token in tokens)
     if not marked and not any(token[:1].isspace() for token in tokens):
@@ -123,7 +123,7 @@ def pieces(tokens: Sequence[str], most: int = MOST_PAIRS) -> tuple[Array, Array]
     looks = np.repeat(rows, counts[rows])
     ends = np.cumsum(counts[rows])
     at = np.arange(len(looks)) - np.repeat(ends - counts[rows], counts[rows]) + start[looks]
-    apart = np.abs(looks - at) > 1
+    apart = (np.abs(looks - at) > 1) & (at > 0)
     return looks[apart], at[apart]
 
 
