@@ -98,9 +98,9 @@ def pieces(tokens: Sequence[str], most: int = MOST_PAIRS) -> tuple[Array, Array]
     """Every position with the other pieces of its word, where a word is several tokens.
 
     Its neighbours and the first token of the text are left out, for looking at the token before, or
-    resting on the first, is a kind of its own. A token goes on with the word before it if nothing but letters and digits meet, without a blank;
-    in a vocabulary that marks such pieces ("##ing"), if it is marked. Where no token has a blank or
-    a mark, nothing tells where a word ends.
+    resting on the first, is a kind of its own. A token goes on with the word before it if nothing
+    but letters and digits meet, without a blank; in a vocabulary that marks such pieces ("##ing"),
+    if it is marked. Where no token has a blank or a mark, nothing tells where a word ends.
 
     >>> pieces(["It", " is", " un", "believ", "able"])
     (array([2, 4]), array([4, 2]))
