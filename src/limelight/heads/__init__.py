@@ -3,6 +3,7 @@
 kinds    scores of every head for known kinds, and for kinds of one's own
 places   where in a text the kinds look that go by tokens
 search   the heads that look from one token to another
+telling  the one cell of a head to look at first
 """
 
 from limelight.heads.kinds import (
@@ -19,6 +20,7 @@ from limelight.heads.kinds import (
 )
 from limelight.heads.places import brackets, duplicates, pieces, repeats, separators
 from limelight.heads.search import Sighting, between, search
+from limelight.heads.telling import telling
 
 __all__ = [
     "KINDS",
@@ -39,4 +41,5 @@ __all__ = [
     "scores",
     "search",
     "separators",
+    "telling",
 ]
