@@ -80,14 +80,16 @@ def test_a_head_that_rests_is_not_strong() -> None:
 
 def test_named_heads_keep_their_vectors_before_all_others() -> None:
     capture = house()
-    small = bundle(capture, budget=5_000, found=kinds(capture))
-    told = bundle(capture, budget=5_000, found=kinds(capture), first=[(0, 0), (0, 4)])
+    found = kinds(capture)
+    room = bundle(capture, budget=10**6, found=found).size - 600  # not for all six
+    small = bundle(capture, budget=room, found=found)
+    told = bundle(capture, budget=room, found=found, first=[(0, 0), (0, 4)])
     assert len(told.complete) < 6
     assert told.complete[:2] == [(0, 0), (0, 4)] != small.complete[:2]
     with pytest.raises(
         ArgumentError, match=r"no head 0\.9: the capture has 6 heads in the layers 0"
     ):
-        bundle(capture, budget=5_000, first=[(0, 9)])
+        bundle(capture, budget=room, first=[(0, 9)])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e200])
