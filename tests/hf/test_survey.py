@@ -333,7 +333,7 @@ def test_a_killed_command_goes_on(tmp_path: Path) -> None:
     model = folders.text_model(tmp_path / "model")
     draw = np.random.default_rng(1)
     words = np.array(folders.WORDS[4:])
-    lines = (" ".join(draw.choice(words, draw.integers(5, 60))) for _ in range(1500))
+    lines = (" ".join(draw.choice(words, draw.integers(5, 30))) for _ in range(320))
     (tmp_path / "texts.txt").write_text("\n\n".join(lines))
     command = [sys.executable, "-m", "limelight", "survey", str(model), str(tmp_path / "texts.txt"),
                "--characters", "0", "--saved", "0", "-o"]  # fmt: skip

@@ -524,6 +524,79 @@ export interface StripData {
   readonly total: Real;
 }
 
+export interface SurveyDistance {
+  readonly words: string;
+  readonly share: number;
+}
+
+/** A text in which a head is strongest at what a kind does. */
+export interface SurveyExample {
+  readonly kind: string;
+  readonly score: number;
+  readonly name: string;
+  readonly text: string;
+}
+
+/**
+ * One head over all texts.
+ *
+ * `pattern` is [query's place][key's place], shares of a row; `histogram` counts rows by their
+ * largest weight, in even steps from 0 to 1.
+ */
+export interface SurveyHead {
+  readonly kinds: readonly SurveyKind[];
+  readonly distances: readonly SurveyDistance[];
+  readonly places: readonly string[];
+  readonly pattern: readonly (readonly Real[])[];
+  readonly tokens: readonly SurveyToken[];
+  readonly histogram: readonly number[];
+  readonly examples: readonly SurveyExample[];
+}
+
+/** All heads of a survey. */
+export interface SurveyInfo {
+  readonly id: string;
+  readonly model: string;
+  readonly texts: number;
+  readonly tokens: number;
+  readonly cut: number;
+  readonly layers: number;
+  readonly heads: number;
+  readonly sites: readonly string[];
+  readonly health: HealthTable;
+  readonly kinds: readonly KindScores[];
+  readonly named: readonly (readonly (readonly string[])[])[];
+}
+
+/** How much a head does what a kind does, the error of that, and what even attention would. */
+export interface SurveyKind {
+  readonly title: string;
+  readonly meaning: string;
+  readonly score: number;
+  readonly error: Real;
+  readonly chance: number;
+  readonly rows: number;
+  readonly named: boolean;
+}
+
+/** What stands in a list of surveys; `id` is used in addresses. */
+export interface SurveySummary {
+  readonly id: string;
+  readonly model: string;
+  readonly texts: number;
+  readonly tokens: number;
+  readonly cut: number;
+  readonly layers: number;
+  readonly heads: number;
+}
+
+export interface SurveyToken {
+  readonly token: string;
+  readonly share: number;
+  readonly mean: number;
+  readonly seen: number;
+}
+
 export interface ToMake {
   readonly model: string;
   readonly text?: string | null;

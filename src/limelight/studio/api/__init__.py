@@ -12,6 +12,7 @@ from limelight.studio.api import (
     live,
     models,
     runs,
+    surveys,
 )
 from limelight.studio.endpoint import Endpoint
 
@@ -25,5 +26,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *learn.ENDPOINTS,
     *experiments.ENDPOINTS,
     *runs.ENDPOINTS,
+    *surveys.ENDPOINTS,
 )
 SOCKETS = runs.SOCKETS
