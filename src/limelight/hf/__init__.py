@@ -6,6 +6,7 @@
     off(model, heads=…)     a context: the model without some of its heads
     patch(model, …)         a context: some heads read what they read in another text
     effects(loaded, text)   what each head's absence does, layers × heads
+    serving(model)          a context: continuous batching, whose cache lies in pages
     missing()               why no model can be run here; None where one can
 
 Names load when first used: `import limelight.hf` imports neither torch nor Transformers.
@@ -28,6 +29,7 @@ _HOMES = {
     "off": "switching",
     "patch": "switching",
     "effects": "measuring",
+    "serving": "serving",
 }
 
 NEEDED = {"torch": "2.6", "transformers": "5.4"}  # 5.4 is the first to call masks as it does now
