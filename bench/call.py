@@ -65,7 +65,7 @@ def calls(rounds: int) -> None:
         taken = in_turns(10 * rounds, sdpa=lambda: many(theirs), limelight=lambda: many(ours))
         least = {way: min(times) / CALLS * 1e6 for way, times in taken.items()}
         print(
-            f"a {name} call: limelight {least['limelight']:.1f} us, torch {least['sdpa']:.1f} us at "
+            f"a {name} call: limelight {least['limelight']:.1f} us, torch {least['sdpa']:.1f} at "
             f"best; {compare(taken)}",
             flush=True,
         )

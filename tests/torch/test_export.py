@@ -11,6 +11,8 @@ import transformers
 
 import limelight as ll
 from limelight import hf
+from limelight.call import prepare
+from limelight.torch.operators import split
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -81,9 +83,9 @@ def test_by_its_parts(rule: Any) -> None:
     query, key = torch.randn(2, 6, 5, 8), torch.randn(2, 2, 9, 8)
     given = rule()
     if isinstance(given.get("mask"), torch.Tensor):
-        given["mask"][0, ..., 1, :] = False  # a row without keys
-    call = ll.call.prepare(query, key, key, **given)
-    arguments = (*ll.torch.operators.split(call), "auto", True, "")
+        given["mask"][..., 1, :] = False  # a row without keys
+    call = prepare(query, key, key, **given)
+    arguments = (*split(call), "auto", True, "")
     operator = torch.ops.limelight.attention.default
     table = get_decompositions([operator])
     graph = make_fx(lambda: operator(*arguments), decomposition_table=table)()
