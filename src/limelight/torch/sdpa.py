@@ -55,7 +55,8 @@ def scaled_dot_product_attention(
     try:
         return _attend(*arguments)
     except LimelightError as error:
-        raise _as_torch_s(type(error))(*error.args) from None
+        kind: Any = type(error)
+        raise _as_torch_s(kind)(*error.args) from None
 
 
 def _attend(
