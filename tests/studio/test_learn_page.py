@@ -12,7 +12,10 @@ import pytest
 
 from tests.studio.looking import focused
 
-PARTS = ("step", "map", "lab", "example", "scaling", "apply", "future")
+PARTS = (
+    "input", "step", "map", "lab", "example", "scaling", "softmax", "future", "apply", "heads",
+    "next", "not", "stays",
+)  # fmt: skip
 AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 
 
@@ -29,6 +32,7 @@ def ready(page: Any) -> Any:
     page.locator("#apply .board:not(.waiting)").wait_for()
     page.locator("#map").get_by_text("Fetching the head").wait_for(state="detached")
     page.locator("#training .waiting").wait_for(state="detached")
+    page.locator("#next .stops data").first.wait_for()
     return page
 
 
@@ -192,7 +196,7 @@ def test_every_control_has_a_name_and_can_be_reached(page: Any) -> None:
     """Tab goes through the page in order, once, and never gets stuck."""
     ready(page)
     seen: list[str] = []
-    for _ in range(250):
+    for _ in range(400):
         page.keyboard.press("Tab")
         here = page.evaluate(
             """() => { const at = document.activeElement;
