@@ -56,10 +56,13 @@ def journey(run: Run, k: int = 3, *, replace: bool = False) -> tuple[Stop, ...]:
     decoder, vocabulary = run.model.decoder, run.model.vocabulary
     logits = decoder.logits(np.stack([x for _, _, x, _ in stream]).astype(np.float32))
     return tuple(
-        Stop(layer, part, float(np.linalg.norm(added)), float(np.linalg.norm(x)),
-             tuple(best(row, k, vocabulary)))
+        Stop(layer, part, _length(added), _length(x), tuple(best(row, k, vocabulary)))
         for (layer, part, x, added), row in zip(stream, logits, strict=True)
     )  # fmt: skip
+
+
+def _length(x: Array) -> float:
+    return float(np.linalg.norm(x.astype(np.float64)))
 
 
 def _added(run: Run) -> list[tuple[int, Part, Array, Array]]:

@@ -9,8 +9,8 @@ export interface Case {
 export const LAYER = 2;
 export const HEAD = 0;
 export const CASES: readonly Case[] = [
-  { text: "ROMEO:\nI love the", key: 14, swap: "s" },
-  { text: "It is the east, and Juliet is the su", key: 34, swap: "t" },
+  { text: "And all the tet", key: 12, swap: "m" },
+  { text: "She is my mothe", key: 12, swap: "m" },
 ];
 
 export const swapped = ({ text, key, swap }: Case): string => text.slice(0, key) + swap + text.slice(key + 1);

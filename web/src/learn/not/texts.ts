@@ -30,7 +30,7 @@ export const TEXTS = {
     stays: "The look stays: it goes to this place, whatever letter stands there.",
     goes: "The look goes: it was this very letter that was sought.",
     first: "The weight as the text stands. Now change the letter.",
-    told: "Two texts, one head, two reasons. A pattern of weights has no meaning of its own, and a head has not just one.",
+    told: "In the first text it goes to where the word begins; in the second it seeks the t of “th”. One head, two reasons: a pattern of weights has no meaning of its own, and a head has not just one.",
   },
   sink: {
     title: "Most heads rest on the first word",
