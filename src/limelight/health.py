@@ -99,7 +99,7 @@ class Health:
 
     @property
     def gradient(self) -> Any:
-        """p·(1 − p): how much the top weight still moves with its own score."""
+        """p·(1 − p): how much the top weight still moves with its own logit."""
         p = self.max_prob
         return p * (1.0 - p)
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from limelight.cli import app
-from limelight.learn.exercises import QUIZ, WORKED, generate
+from limelight.learn.exercises import QUIZ, WORKED, generate, sheet
 
 
 def run(*args, lines=()):
@@ -113,6 +113,18 @@ def test_answers_as_text():
     assert "number 0: 0.881645·10 + 0.105686·0 + 0.012669·1 = 8.829123" in text
 
 
+def test_sheet(tmp_path):
+    target = tmp_path / "sheet.html"
+    given = ["--sheet", "--seed", "7", "--count", "4", "--level", "2", "--level", "4"]
+    said = run(*given, "-o", str(target))
+    assert said.exit_code == 0
+    assert "4 exercises, seed 7, level 2, 4" in said.stdout.replace("\n", " ")
+    assert target.read_text() == sheet(7, 4, [2, 4]).to_html()
+    assert "give --force" in run(*given, "-o", str(target)).stderr
+    assert run(*given, "--force", "-o", str(target)).exit_code == 0
+    assert json.loads(run(*given, "--json").stdout) == sheet(7, 4, [2, 4]).to_dict()
+
+
 def test_quiz():
     letters = ["abc"[question.right] for question in QUIZ]
     result = run("--quiz", lines=letters)
@@ -136,6 +148,13 @@ def test_quiz():
         (["--check", "raw=5,2"], "--check needs --seed"),
         (["--seed", "1", "--step", "raw", "--check", "raw=5,2"], "leave out --step"),
         (["--quiz", "--check", "raw=5,2", "--level", "2"], "leave out --level, --check"),
+        (["--count", "3"], "not on a --sheet: leave out --count"),
+        (["--level", "1", "--level", "2"], "several --level are for --sheet"),
+        (["--sheet", "--step", "raw", "--answers"], "leave out --step, --answers"),
+        (["--sheet", "--quiz"], "leave out --sheet"),
+        (["--sheet", "--level", "0"], "there is no level 0 for a sheet: choose from 1 to 5"),
+        (["--sheet", "--count", "0"], "count=0: give a whole number from 1 to 200"),
+        (["--sheet", "-o", "sheet.pdf"], "it is written as .html"),
         (["--seed", "-1"], "seed=-1: give a whole number ≥ 0"),
     ],
 )

@@ -18,7 +18,9 @@ from tests.studio.looking import close, fields, figures
 
 @pytest.fixture
 def lab(page: Any) -> Any:
+    """The lab on a draw that collapses early without scaling."""
     part = page.locator("#lab")
+    part.get_by_role("combobox", name="Begin with").select_option(label="Eight keys, scaled")
     part.get_by_text("Every number of this draw").click()
     return part
 

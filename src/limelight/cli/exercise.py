@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
 from limelight.cli._edge import JsonOption, console, indented, print_json, show, table
+from limelight.cli._looking import ForceOption, writable
 from limelight.errors import ArgumentError
+from limelight.writing.files import write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,10 +27,15 @@ MARKS = {"right": "[green]✓[/]", "rounding": "[yellow]≈[/]", "mistake": "[re
 
 def exercise(
     level: Annotated[
-        int | None, typer.Option(help="From 1 to 5; 0 is the worked example.", show_default="1")
+        list[int] | None,
+        typer.Option(
+            help="From 1 to 5; 0 is the worked example. Of a sheet it can be repeated.",
+            show_default="1; of a sheet all",
+        ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Which exercise of the level.", show_default="a new one")
+        int | None,
+        typer.Option(help="Which exercise of the level, or which sheet.", show_default="a new one"),
     ] = None,
     step: Annotated[
         str | None,
@@ -45,6 +53,19 @@ def exercise(
     answers: Annotated[
         bool, typer.Option("--answers", help="Give the solution and the arithmetic.")
     ] = False,
+    sheet: Annotated[
+        bool, typer.Option("--sheet", help="Exercises for paper with a page of answers instead.")
+    ] = False,
+    count: Annotated[
+        int | None, typer.Option(help="How many exercises a sheet has.", show_default="12")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Write the sheet to this .html file.", show_default="its seed"
+        ),
+    ] = None,
+    force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
     """Compute an attention by hand and have every step checked.
@@ -53,25 +74,32 @@ def exercise(
     has the largest weight, which value contributes most to the output, and why. At the prompt,
     'hint' helps, 'show' gives the step's solution, 'quit' stops; the same level and seed bring the
     same exercise back.
+
+    --sheet writes a page to print: tables to fill in, and the answers on a page of their own.
     """
     from limelight.learn.exercises import Progress, generate
 
+    single = {"--step": step, "--check": check}
+    paper = {"--count": count, "--output": output}
     if quiz:
-        chosen = {"--level": level, "--seed": seed, "--step": step, "--check": check}
-        idle = [name for name, given in chosen.items() if given is not None and given != []]
-        if idle:
-            raise ArgumentError(
-                f"--quiz asks the same questions always: leave out {', '.join(idle)}"
-            )
+        chosen = {"--level": level, "--seed": seed, **single, "--sheet": sheet or None, **paper}
+        _left_out("--quiz asks the same questions always", chosen)
         _quiz(answers, json)
         return
-    level = 1 if level is None else level
-    if check and seed is None and level > 0:
+    if sheet:
+        _left_out("--sheet is for paper", {**single, "--answers": answers or None})
+        _sheet(level or None, seed, count, output, force, json)
+        return
+    _left_out("a single exercise is asked here, not on a --sheet", paper)
+    if level and len(level) > 1:
+        raise ArgumentError("several --level are for --sheet: one exercise has one")
+    of = level[0] if level else 1
+    if check and seed is None and of > 0:
         raise ArgumentError("--check needs --seed, or it would judge a new exercise by old answers")
     if check and step is not None:
         raise ArgumentError("--check names its steps itself, as raw=5,2,-1: leave out --step")
-    seed = random.SystemRandom().randrange(1, 10_000) if seed is None else seed
-    task = generate(level, seed)
+    seed = _drawn() if seed is None else seed
+    task = generate(of, seed)
     progress = Progress.at(task, step or "raw")
     if check:
         _check(task, check, json)
@@ -83,6 +111,48 @@ def exercise(
         _solution(out, task)
     else:
         _ask(console(markup=True), progress)
+
+
+def _left_out(why: str, options: Mapping[str, object]) -> None:
+    """Refuse what was given and would do nothing."""
+    idle = [name for name, given in options.items() if given is not None and given != []]
+    if idle:
+        raise ArgumentError(f"{why}: leave out {', '.join(idle)}")
+
+
+def _sheet(
+    levels: list[int] | None,
+    seed: int | None,
+    count: int | None,
+    output: Path | None,
+    force: bool,
+    json: bool,
+) -> None:
+    """Exercises for paper, in a file; or the same with all answers as JSON."""
+    from limelight.learn.exercises import LEVELS, sheet
+
+    made = sheet(
+        _drawn() if seed is None else seed,
+        12 if count is None else count,
+        [level for level in LEVELS if level] if levels is None else levels,
+    )
+    if json and output is None:
+        print_json(made.to_dict())
+        return
+    target = output or Path(f"sheet-{made.seed}.html")
+    writable(target, (".html", ".htm"), force)
+    write_whole(target, lambda file: file.write(made.to_html().encode()))
+    which = ", ".join(map(str, made.levels))
+    if json:
+        print_json({"file": str(target), **made.to_dict()})
+    else:
+        typer.echo(f"{target}: {len(made.exercises)} exercises, seed {made.seed}, level {which}")
+        typer.echo("Print it from a browser; the answers begin on a page of their own.")
+
+
+def _drawn() -> int:
+    """A seed that nobody chose, short enough to type."""
+    return random.SystemRandom().randrange(1, 10_000)
 
 
 def _check(task: Exercise, given: list[str], json: bool) -> None:

@@ -5,12 +5,14 @@
 import { causal, multiply, trace, type Matrix, type Trace } from "$lib/attention";
 import { hash, normals } from "$lib/random";
 import { FEATURES, plainly, read } from "./lexicon";
+import { register, type Kept } from "./state.svelte";
 
 export { FEATURES };
 export const ROLES = ["trait", "thing", "deed"] as const;
 export const SENTENCE = "The curious cat watched";
 export const LONGER = "The curious cat watched the bird";
 export const MOST_WORDS = 6;
+export const LONGEST_SENTENCE = 80; // characters
 
 export const W_QUERY: Matrix = [[0, 2, 0], [3, 0, 0.5], [0, 3, 0], [0, 2, 0]];
 export const W_KEY: Matrix = [[2, 0, 0], [0, 2, 0], [0, 0, 1.5], [-1, -1, 0]];
@@ -38,7 +40,31 @@ const copy = (matrix: Matrix): number[][] => matrix.map((row) => [...row]);
 
 export type Weights = "query" | "key" | "value";
 
-class Toy {
+const W: Readonly<Record<Weights, Matrix>> = { query: W_QUERY, key: W_KEY, value: W_VALUE };
+const NAMES: Readonly<Record<Weights, string>> = { query: "w_q", key: "w_k", value: "w_v" };
+const WEIGHTS = Object.keys(W) as Weights[];
+
+/** The cells of a table that were changed, as "row.column:number" with semicolons between them. */
+function edits(now: Matrix, start: Matrix): string {
+  const changed = now.flatMap((row, i) => row.flatMap((x, j) => (x === start[i]?.[j] ? [] : [`${i}.${j}:${x}`])));
+  return changed.join(";");
+}
+
+/** A copy of a table with such cells in it; what makes no sense is left out. */
+function edited(start: Matrix, said = ""): number[][] {
+  const rows = copy(start);
+  for (const edit of said.split(";")) {
+    const found = /^(\d+)\.(\d+):(-?[\d.]+(?:e-?\d+)?)$/.exec(edit);
+    if (!found) continue;
+    const [i, j, x] = found.slice(1).map(Number) as [number, number, number];
+    const row = rows[i];
+    if (row && j < row.length && Number.isFinite(x)) row[j] = x;
+  }
+  return rows;
+}
+
+class Toy implements Kept {
+  readonly name = "step";
   sentence = $state(SENTENCE);
   words: string[] = $state(split(SENTENCE));
   x: number[][] = $state(split(SENTENCE).map(embed));
@@ -72,13 +98,28 @@ class Toy {
     this.words = words;
   }
 
+  read(given: Readonly<Record<string, string>>): void {
+    const said = given["sentence"] ?? "";
+    this.sentence = split(said).length && said.length <= LONGEST_SENTENCE ? said : SENTENCE;
+    this.words = split(this.sentence).slice(0, MOST_WORDS);
+    this.x = edited(this.words.map(embed), given["x"]);
+    for (const each of WEIGHTS) this.w[each] = edited(W[each], given[NAMES[each]]);
+    this.causal = given["causal"] === "1";
+  }
+
+  write(all = false): Record<string, string> {
+    const said = {
+      sentence: all || this.sentence !== SENTENCE ? this.sentence : "",
+      x: edits(this.x, this.words.map(embed)),
+      ...Object.fromEntries(WEIGHTS.map((each) => [NAMES[each], edits(this.w[each], W[each])])),
+      causal: this.causal ? "1" : all ? "0" : "",
+    };
+    return Object.fromEntries(Object.entries(said).filter(([, text]) => text));
+  }
+
   reset(): void {
-    this.sentence = SENTENCE;
-    this.words = split(SENTENCE);
-    this.x = this.words.map(embed);
-    this.w = { query: copy(W_QUERY), key: copy(W_KEY), value: copy(W_VALUE) };
-    this.causal = false;
+    this.read({});
   }
 }
 
-export const toy = new Toy();
+export const toy = register(new Toy());

@@ -43,9 +43,14 @@ function decode(part: string): string {
 class Router {
   #read = globalThis.location?.hash ?? "";
   route: Route = $state.raw(parse(this.#read));
+  /** How often someone has gone somewhere: by a link, the address bar or the history, not by `replace`. */
+  visits = $state(0);
 
   constructor() {
-    globalThis.addEventListener?.("hashchange", () => this.#take());
+    globalThis.addEventListener?.("hashchange", () => {
+      this.#take();
+      this.visits++;
+    });
   }
 
   #take(): void {

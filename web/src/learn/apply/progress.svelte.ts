@@ -1,5 +1,21 @@
-/** How far someone has come, kept in this browser and nowhere else. */
+/**
+ * How far someone has come, kept in this browser and nowhere else. Which exercise and which question are
+ * open stands in the address too, so that a link opens them.
+ */
+import type { Solution } from "$lib/api";
+import { register, type Kept as InAddress } from "../state.svelte";
+
 const KEY = "limelight.progress";
+
+/** An exercise in the middle: what has been found and typed so far. */
+export interface Board {
+  readonly level: number;
+  readonly seed: number;
+  readonly done: readonly { readonly exact: readonly number[] }[];
+  readonly typed: readonly string[];
+  readonly shown: Solution | null;
+  readonly help: { readonly hints: number; readonly shown: number };
+}
 
 interface Kept {
   /** Exercises solved at each level, and how many of those without help. */
@@ -12,9 +28,12 @@ interface Kept {
   keys: number;
   /** Quiz questions by name: whether the first answer was right. */
   quiz: Record<string, boolean>;
+  board: Board | null;
 }
 
-const FRESH: Kept = { solved: {}, unaided: {}, level: 1, seed: 1, keys: 2, quiz: {} };
+const FRESH: Kept = { solved: {}, unaided: {}, level: 1, seed: 1, keys: 2, quiz: {}, board: null };
+const MOST = 1e9; // the largest seed that an address may name
+const TABS = ["exercises", "quiz"] as const;
 
 function stored(): Kept {
   try {
@@ -25,8 +44,13 @@ function stored(): Kept {
   }
 }
 
-class Progress {
+class Progress implements InAddress {
+  readonly name = "apply";
   now: Kept = $state(stored());
+  tab: (typeof TABS)[number] = $state("exercises");
+  /** The quiz's question, from 0, and the option that was chosen; null: none yet. */
+  question: number | null = $state(null);
+  chosen: number | null = $state(null);
   total = $derived(Object.values(this.now.solved).reduce((a, b) => a + b, 0));
   alone = $derived(Object.values(this.now.unaided).reduce((a, b) => a + b, 0));
 
@@ -39,6 +63,11 @@ class Progress {
   open(level: number, seed: number): void {
     this.now.level = level;
     this.now.seed = seed;
+    this.#keep();
+  }
+
+  keep(board: Board): void {
+    this.now.board = board;
     this.#keep();
   }
 
@@ -64,6 +93,35 @@ class Progress {
     this.#keep();
   }
 
+  read(given: Readonly<Record<string, string>>): void {
+    const count = (key: string, least: number): number | null => {
+      const x = Number(given[key] ?? NaN);
+      return Number.isInteger(x) && x >= least && x <= MOST ? x : null;
+    };
+    this.tab = TABS.find((tab) => tab === given["tab"]) ?? "exercises";
+    this.open(count("level", 0) ?? FRESH.level, count("seed", 0) ?? FRESH.seed);
+    const question = count("question", 1);
+    this.question = question === null ? null : question - 1;
+    this.chosen = count("answer", 0);
+  }
+
+  write(all = false): Record<string, string> {
+    const { level, seed } = this.now;
+    return {
+      ...(all || this.tab !== "exercises" ? { tab: this.tab } : {}),
+      ...(all || level !== FRESH.level ? { level: String(level) } : {}),
+      ...(all || seed !== FRESH.seed ? { seed: String(seed) } : {}),
+      ...(this.question === null ? {} : { question: String(this.question + 1) }),
+      ...(this.chosen === null ? {} : { answer: String(this.chosen) }),
+    };
+  }
+
+  /** Back to the first exercise and the first open question; what was solved stays solved. */
+  reset(): void {
+    this.now.board = null;
+    this.read({});
+  }
+
   #keep(): void {
     try {
       localStorage.setItem(KEY, JSON.stringify(this.now));
@@ -73,4 +131,4 @@ class Progress {
   }
 }
 
-export const progress = new Progress();
+export const progress = register(new Progress());

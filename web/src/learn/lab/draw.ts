@@ -5,6 +5,7 @@
 import { normals } from "$lib/random";
 
 export const LONGEST = 1024;
+export const MOST_DRAWS = 2 ** 31 - 1; // seeds of draws are counted up to here
 
 export interface Draw {
   readonly query: readonly number[];

@@ -18,6 +18,5 @@ export const TEXTS = {
   },
   moved: "The nudge moves the second share by",
   shift: "Add 10 to every score",
-  reset: "Start over",
   told: "Softmax does not pick the maximum: it shares by how far apart scores are, and only their differences count. Adding the same number to all of them changes nothing.",
 } as const;
