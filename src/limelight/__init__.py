@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from limelight.capture import Capture, Comparison, Site, compare
     from limelight.learn.projections import SelfAttention
     from limelight.looking.pyramid import Pyramid
+    from limelight.notebook import show
 
 __version__ = "0.2.0"
 
@@ -28,7 +29,7 @@ __all__ = [
     "Capture", "Causal", "Cell", "Comparison", "Documents", "Health", "Heatmap", "Inspection",
     "Lengths", "LimelightError", "Mask", "Prefix", "Pyramid", "SelfAttention", "Site", "State",
     "Trace", "Window", "attention", "captures", "compare", "engines", "heatmap", "inspect",
-    "merge", "received", "set_threads", "top", "trace", "weights",
+    "merge", "received", "set_threads", "show", "top", "trace", "weights",
 ]  # fmt: skip
 
 _LATER = {
@@ -38,6 +39,7 @@ _LATER = {
     "Pyramid": "looking.pyramid",
     "SelfAttention": "learn.projections",
     "Site": "capture",
+    "show": "notebook",
 }
 
 

@@ -26,6 +26,7 @@ from limelight.capture.health import HealthTables
 from limelight.capture.site import Site
 from limelight.errors import ArgumentError
 from limelight.offers import offered
+from limelight.writing.frames import Frame, Tabular
 from limelight.writing.numbers import counted
 from limelight.writing.tables import lit
 
@@ -90,7 +91,7 @@ class Difference:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Tabular):
     """Two captures beside one another.
 
     first, second   the captures
@@ -125,6 +126,16 @@ class Comparison:
         tokens = pair.first.labels("query")[rows[0]], pair.second.labels("query")[rows[1]]
         return Change(site, pair.first.layer, head, float(self.change[site, head]),
                       float(self.largest[site, head]), rows, tokens)  # fmt: skip
+
+    def frame(self) -> Frame:
+        """How much each head changed, by site and head."""
+        names = [pair.first.name for pair in self.pairs]
+        return Frame(
+            {"site": names, "head": range(self.change.shape[1])},
+            {"change": self.change, "largest": self.largest},
+            {"layer": ("site", self.layers)},
+            ~np.isnan(self.change),
+        )
 
     def health(self, figure: str) -> Array:
         """A figure of health, second less first: [sites, heads]."""
