@@ -79,11 +79,11 @@ export const TEXTS = {
     intro: "The same four moves run in all of these; what differs is what is a token and who may look at whom. Each opens on what one model of its kind really did.",
     open: "Open it",
     kinds: [
-      { id: "gpt", name: "GPT", words: "Writes: every token looks back at what is written. The one inside here reads letters." },
-      { id: "bert", name: "BERT", words: "Understands: every token sees the whole sentence, before and after." },
-      { id: "code", name: "Code assistants", words: "Continue a program: brackets look for the one that opened them." },
-      { id: "llama", name: "Llama", words: "Writes, with queries that share keys: one of its family, SmolLM2, is behind the real head of these lessons." },
-      { id: "vit", name: "Vision transformers", words: "See: tokens are patches of a picture, and each looks at all." },
+      { id: "gpt", name: "GPT", words: "Writes: every token looks back at what is written. The one inside here reads letters.", seen: "a model of Shakespeare’s letters" },
+      { id: "bert", name: "BERT", words: "Understands: every token sees the whole sentence, before and after.", seen: "a sentence, every word in view of every other" },
+      { id: "code", name: "Code assistants", words: "Continue a program: brackets look for the one that opened them.", seen: "a model of Python" },
+      { id: "llama", name: "Llama", words: "Writes, with queries that share keys: one of its family, SmolLM2, is behind the real head of these lessons.", seen: "the curious cat, 270 heads" },
+      { id: "vit", name: "Vision transformers", words: "See: tokens are patches of a picture, and each looks at all.", seen: "a digit, patch by patch" },
     ],
   },
   on: {
