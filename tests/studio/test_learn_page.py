@@ -185,6 +185,13 @@ def test_the_parts_are_listed_and_the_one_being_read_is_marked(page: Any) -> Non
     page.locator(".rail [aria-current][href$='#/learn/example']").wait_for()
 
 
+def test_a_telephone_has_the_contents_too(open_tab: Callable[..., Any]) -> None:
+    page = open_tab(width=390, height=844)
+    page.get_by_text("All 13 parts").click()
+    page.locator(".contents").get_by_role("link", name="The next word").click()
+    focused(page, "#next")
+
+
 def test_the_first_tab_stop_skips_to_the_content(page: Any) -> None:
     ready(page)
     page.keyboard.press("Tab")
