@@ -286,6 +286,35 @@ def test_flex_attention(name: str) -> None:
     assert cap[0].softcap == (3.0 if name == "softcap" else None)
 
 
+def test_flex_attention_in_half_precision_and_its_bound() -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    class Flex(nn.Module):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.mod = score_mods()[name]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return flex_attention(x, x, x, self.mod)
+
+    x = torch.randn(1, 3, 37, 16).bfloat16()
+    for name in ("alibi", "softcap"):
+        net = Flex(name)
+        with torch.no_grad(), capture(net) as cap:
+            found = net(x)
+        assert found.dtype == torch.bfloat16
+        where = torch.meshgrid(*map(torch.arange, (1, 3, 37, 37)), indexing="ij")
+        own = net.mod(x.float() @ x.float().mT / 4.0, *where).softmax(-1)
+        np.testing.assert_allclose(weights(cap[0]), own.numpy(), atol=2e-2)
+    for name in ("alibi", "squared"):
+        net = Flex(name)
+        with (
+            pytest.raises(ArgumentError, match=r"weights of Flex take 16\.4 kB"),
+            capture(net, most_weights=10_000),
+        ):
+            net(x)
+
+
 def test_under_autocast(x: torch.Tensor) -> None:
     torch.manual_seed(0)
     model = GPT("functional").eval()
