@@ -97,11 +97,14 @@ def test_weights_are_the_model_s_own(name: str, padded: bool) -> None:
     assert model.config._attn_implementation == ("sdpa" if name == "falcon" else "eager")
 
 
-def test_a_longformer_is_unrolled_to_whole_rows() -> None:
+@pytest.mark.parametrize("padded", [True, False], ids=["padded", "whole"])
+@pytest.mark.parametrize("everywhere", [True, False], ids=["global", "local"])
+def test_a_longformer_is_unrolled_to_whole_rows(padded: bool, everywhere: bool) -> None:
     """Its layout is by distance; whole rows sum to one, and see the window and what all see."""
-    model, given = build("longformer"), inputs(True)
+    model, given = build("longformer"), inputs(padded)
     flags = torch.zeros_like(given["input_ids"])
-    flags[0, 0] = flags[1, 0] = flags[1, 5] = 1
+    if everywhere:
+        flags[0, 0] = flags[1, 0] = flags[1, 5] = 1
     values: list[torch.Tensor] = []
     attention = model.encoder.layer[1].attention.self
     attention.value.register_forward_hook(lambda *a: values.append(a[2]))
@@ -118,13 +121,12 @@ def test_a_longformer_is_unrolled_to_whole_rows() -> None:
         weights = site.weights(batch=entry)
         text = int(real[entry].sum())
         np.testing.assert_allclose(weights[:, :text].sum(-1), 1.0, atol=1e-5)
-        everywhere = flags[entry].bool().numpy()
+        seen = flags[entry].bool().numpy()
         far = np.abs(np.subtract.outer(np.arange(LENGTH), np.arange(LENGTH))) > 2
-        hidden = far & ~everywhere[:, None] & ~everywhere[None]
-        assert not weights[:, hidden].any()
-        assert (weights[:, :text, 0] > 0).all(), "the first token is seen by all"
-        assert (weights[:, 0, :text] > 0).all(), "and sees all"
-        local = ~everywhere[:text]  # tokens that see everything read values of their own
+        assert not weights[:, far & ~seen[:, None] & ~seen[None]].any()
+        assert (weights[:, :text, seen] > 0).all(), "some are seen by all"
+        assert (weights[:, seen, :text] > 0).all(), "and see all"
+        local = ~seen[:text]  # tokens that see everything read values of their own
         mixed = torch.from_numpy(weights[:, :text]).float() @ value[entry]
         torch.testing.assert_close(
             mixed[:, local], out[entry][:, :text][:, local], atol=2e-5, rtol=0

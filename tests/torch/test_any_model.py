@@ -136,6 +136,14 @@ def test_padding_is_read_from_the_mask(x: torch.Tensor, form: str) -> None:
     compare(cap[0], model.h[0].own)
 
 
+def test_a_flag_for_each_key_is_padding_in_a_single_text_too(x: torch.Tensor) -> None:
+    model = GPT("functional", causal=False).eval()
+    with torch.no_grad(), capture(model) as cap:
+        model(x[1:], ~PADDING[1:, None, None, :])
+    assert cap[0].mask.expression == "Lengths(5)"
+    compare(cap[0], model.h[0].own, PADDING[1:])
+
+
 def test_a_mask_that_every_entry_shares_hides_no_row(x: torch.Tensor) -> None:
     model = GPT("functional", causal=False).eval()
     strict = torch.ones(LENGTH, LENGTH).tril(-1).bool()
