@@ -20,6 +20,7 @@ import msgspec
 from msgspec import inspect
 
 from limelight import journal
+from limelight.health import PEAKED, SATURATED
 from limelight.looking.pyramid import SIDE
 from limelight.studio.answers import Problem
 from limelight.studio.api import ENDPOINTS
@@ -37,7 +38,7 @@ LITERALS = {
 CONSTANTS = {
     "TILE_SIDE": SIDE, "HIDDEN": tiles.HIDDEN, "HIDDEN_16": tiles.HIDDEN_16,
     "NAN_16": tiles.NAN_16, "LIT_16": tiles.LIT_16, "HIDDEN_WORD": tiles.HIDDEN_WORD,
-    "NAN_WORD": tiles.NAN_WORD, "LEAST": looks.LEAST,
+    "NAN_WORD": tiles.NAN_WORD, "LEAST": looks.LEAST, "PEAKED": PEAKED, "SATURATED": SATURATED,
 }  # fmt: skip
 TOKENS = {
     "surface": "surface", "ink": "ink", "ink-soft": "soft", "line": "line", "hidden": "hidden",

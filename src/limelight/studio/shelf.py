@@ -15,6 +15,7 @@ from limelight.capture import Capture, Site
 from limelight.capture.file import load
 from limelight.capture.tensors import Foreign
 from limelight.errors import LimelightError
+from limelight.heads import Heads
 from limelight.looking.pyramid import Pyramid
 from limelight.studio.answers import NotFound
 from limelight.studio.cache import Cache
@@ -44,6 +45,7 @@ class Book:
         self.capture = capture
         self.health: Cache[Any] = Cache(ENTRIES_KEPT * max(1, len(capture.sites)))
         self.findings: Cache[list[Finding]] = Cache(ENTRIES_KEPT)
+        self.kinds: Cache[Heads | None] = Cache(ENTRIES_KEPT)
         self._heads: Cache[Site] = Cache(HEADS_KEPT)
         self.bytes = 0  # of the file it was read from
         self._number = next(_NUMBERS)  # an id() may come again, and then with another's tiles

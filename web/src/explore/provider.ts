@@ -4,11 +4,11 @@
  */
 import {
   getCell, getHealth,
-  type CaptureInfo, type CellData, type Finding, type HealthTable, type LinesData, type Pool, type Side, type SiteHealth, type SiteInfo,
+  type CaptureInfo, type CellData, type Finding, type HealthTable, type KindScores, type LinesData, type Pool, type Side, type Sighting, type SiteHealth, type SiteInfo,
   type StripData,
 } from "$lib/api";
 import { serverSource, type Range, type Source } from "$lib/source";
-import { getFindings, getLines, getSiteHealth, getStrip, imagePath, reportPath } from "./api";
+import { getFindings, getKinds, getLight, getLines, getSightings, getSiteHealth, getStrip, imagePath, reportPath } from "./api";
 
 const AT_ONCE = 512; // tokens up to which the health of all layers is one quick question
 
@@ -28,6 +28,12 @@ export interface Provider {
   health(arrived: (health: SiteHealth) => void, signal: AbortSignal): Promise<void>;
   /** Every head with what was found of it, what to look at first first. */
   findings(signal: AbortSignal): Promise<readonly Finding[]>;
+  /** Every head's score for each known kind. */
+  kinds(signal: AbortSignal): Promise<readonly KindScores[]>;
+  /** The heads that look from a query to a key, the strongest first; left out where that cannot be told. */
+  sightings?(row: number, column: number, signal: AbortSignal): Promise<readonly Sighting[]>;
+  /** A row or column of a head, or of the mean over the heads of a site, or over all; left out where only strips are at hand. */
+  light?(of: Partial<HeadAt>, side: Side, index: number, signal: AbortSignal): Promise<ArrayLike<number>>;
   source(at: HeadAt, pool: Pool): Source;
   /** null where its numbers were left out, for their size. */
   cell(at: HeadAt, row: number, column: number, signal: AbortSignal): Promise<CellData | null>;
@@ -56,6 +62,9 @@ export function serverProvider(info: CaptureInfo, batch: number): Provider {
       for (const row of rowsOf(await getHealth(id, batch, signal))) arrived(row);
     },
     findings: (signal) => getFindings(id, batch, signal),
+    kinds: (signal) => getKinds(id, batch, signal),
+    sightings: (row, column, signal) => getSightings(id, batch, row, column, signal),
+    light: (of, side, index, signal) => getLight(id, batch, side, index, of, signal),
     source: once(({ site, head }, pool) => {
       const { queries, keys } = siteOf(info, site);
       return serverSource({ capture: id, site, head, batch, rows: queries, columns: keys, pool });
