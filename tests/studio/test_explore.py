@@ -201,9 +201,9 @@ def test_a_link_restores_exactly_what_is_shown(open_tab: Open) -> None:
     click_cell(page, 9, 4, 23, 23)
     page.get_by_role("button", name="Zoom in").click()
     page.get_by_label("Brightness").fill("3")
-    page.get_by_role("button", name="Compare with another head").click()
-    page.get_by_role("button", name=re.compile("layer 0, head 2")).click()
-    page.wait_for_url(re.compile("with=1.2"))
+    page.get_by_role("button", name="Put another head beside it").click()
+    page.get_by_role("button", name=re.compile("layer 0, head 2")).first.click()
+    page.wait_for_url(re.compile("with=0.2"))
     page.wait_for_load_state("networkidle")
     page.get_by_role("button", name="Copy link").click()
     page.get_by_text(re.compile("Link copied|address bar")).wait_for()
@@ -213,8 +213,8 @@ def test_a_link_restores_exactly_what_is_shown(open_tab: Open) -> None:
     pixels = map_of(page, "layer 0, head 2").screenshot()
     hash_ = link[link.index("#") :]
     for part in (
-        "head=0.2",
-        "with=1.2",
+        "head=1.1",
+        "with=0.2",
         "figure=spread",
         "cell=9.4",
         "rows=",
@@ -223,7 +223,7 @@ def test_a_link_restores_exactly_what_is_shown(open_tab: Open) -> None:
     ):
         assert part in hash_
     again = open_tab(hash_)
-    again.get_by_text("layer 0, head 2, query 9, key 4", exact=False).wait_for()
+    again.get_by_text("layer 1, head 1, query 9, key 4", exact=False).wait_for()
     again.wait_for_load_state("networkidle")
     for _ in range(20):  # what is pointed at follows a moment later
         if words(again) == before:
@@ -277,7 +277,7 @@ def test_two_heads_move_together(open_tab: Open) -> None:
 def test_a_head_is_compared_with_its_neighbour(open_tab: Open) -> None:
     for head, other in (("0.0", "layer 0, head 1"), ("2.3", "layer 2, head 2")):
         page = open_tab(f"#/explore/sample?head={head}")
-        page.get_by_role("button", name="Compare with another head").click()
+        page.get_by_role("button", name="Put another head beside it").click()
         page.get_by_role("application", name=re.compile(f"Weights of {other}")).wait_for()
         page.get_by_role("heading", name=re.compile("Two heads Choosing a head")).wait_for()
 

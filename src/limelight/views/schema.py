@@ -225,6 +225,23 @@ class LinesData:
     weights: Numbers
 
 
+@dataclass(kw_only=True)
+class DifferenceInfo:
+    """Two heads beside one another: the positions that both texts have, pair by pair.
+
+    The tokens name each pair; `change` is how much of its attention a row gives elsewhere in the
+    second head, on average.
+    """
+
+    query_tokens: list[str]
+    key_tokens: list[str]
+    first_queries: list[int]
+    second_queries: list[int]
+    first_keys: list[int]
+    second_keys: list[int]
+    change: Real
+
+
 @dataclass
 class Packed:
     """An array as base64 of zlib of little-endian numbers."""

@@ -1,9 +1,10 @@
 /** What Explore asks of the server beyond $lib/api: single sites, strips, lines, findings, making a capture. */
 import {
   get, getFloats, headPath, post,
-  type CaptureSummary, type Damaged, type Finding, type KindScores, type LinesData, type LiveEffects, type LiveModel, type LiveRun, type Models, type Side, type Sighting, type SiteHealth, type StripData, type ToMake, type ToMeasure, type ToRun,
+  type CaptureSummary, type Damaged, type DifferenceInfo, type Finding, type KindScores, type LinesData, type LiveEffects, type LiveModel, type LiveRun, type Models, type Side, type Sighting, type SiteHealth, type StripData, type ToMake, type ToMeasure, type ToRun,
 } from "$lib/api";
 
+import { againstQuery, type Against } from "$lib/source";
 import type { HeadAt } from "./provider";
 
 const part = encodeURIComponent;
@@ -29,6 +30,9 @@ export async function getLight(
   const whose = Object.entries(of).map(([name, value]) => `&${name}=${value}`).join("");
   return (await getFloats(`/api/captures/${part(id)}/light?side=${side}&index=${index}&batch=${batch}${whose}`, signal)).values;
 }
+
+export const getDifference = (first: Against, second: Against, signal?: AbortSignal): Promise<DifferenceInfo> =>
+  get(`${headPath(first.capture, first.site, first.head)}/against?${new URLSearchParams(againstQuery(first, second))}`, signal);
 
 export const getStrip = (
   id: string, site: number, head: number, batch: number, side: Side, index: number, signal?: AbortSignal,

@@ -19,8 +19,9 @@ export interface Window {
 
 export interface Shown {
   readonly at: HeadAt | null;
-  /** A second head beside the first. */
+  /** A second head beside the first, and the capture it is of where that is another. */
   readonly versus: HeadAt | null;
+  readonly of: string | null;
   readonly batch: number;
   /** What the heads are coloured by; null is the open cell, and their health where none is. */
   readonly figure: By | null;
@@ -38,7 +39,7 @@ export interface Shown {
 }
 
 export const FIRST: Shown = {
-  at: null, versus: null, batch: 0, figure: null, order: "layers", look: "map", light: "head", way: "out", pool: "max",
+  at: null, versus: null, of: null, batch: 0, figure: null, order: "layers", look: "map", light: "head", way: "out", pool: "max",
   cell: null, window: null, gain: null,
 };
 
@@ -54,6 +55,7 @@ export function read(query: Query): Shown {
   return {
     at: at && { site: at[0], head: at[1] },
     versus: versus && { site: versus[0], head: versus[1] },
+    of: versus && query["of"] ? query["of"].slice(0, 400) : null,
     batch: count(query["batch"]) ?? 0,
     figure: byOf(query["figure"]),
     order: query["order"] === "found" ? "found" : "layers",
@@ -76,7 +78,7 @@ export function fitted(shown: Shown, { sites }: Pick<CaptureInfo, "sites">): Sho
   return {
     ...shown,
     at,
-    versus: there(shown.versus),
+    versus: shown.of === null ? there(shown.versus) : shown.versus,
     batch: sites.some((site) => batch < site.batch) ? batch : FIRST.batch,
     cell: cell && around.some(({ queries, keys }) => cell.row < queries && cell.column < keys) ? cell : null,
   };
@@ -89,6 +91,7 @@ export function write(shown: Shown): Record<string, string | null> {
   return {
     head: at && `${at.site}.${at.head}`,
     with: versus && `${versus.site}.${versus.head}`,
+    of: versus && shown.of,
     batch: unless(shown.batch, FIRST.batch),
     figure: unless(shown.figure, FIRST.figure),
     order: unless(shown.order, FIRST.order),

@@ -157,6 +157,22 @@ export interface Damaged {
   readonly why: string;
 }
 
+/**
+ * Two heads beside one another: the positions that both texts have, pair by pair.
+ *
+ * The tokens name each pair; `change` is how much of its attention a row gives elsewhere in the
+ * second head, on average.
+ */
+export interface DifferenceInfo {
+  readonly query_tokens: readonly string[];
+  readonly key_tokens: readonly string[];
+  readonly first_queries: readonly number[];
+  readonly second_queries: readonly number[];
+  readonly first_keys: readonly number[];
+  readonly second_keys: readonly number[];
+  readonly change: Real;
+}
+
 export interface ExerciseInfo {
   readonly level: number;
   readonly seed: number;
@@ -535,6 +551,7 @@ export const NAN_WORD = "not a number";
 export const LEAST = 0.02;
 export const PEAKED = 0.8;
 export const SATURATED = 0.95;
+export const HIDDEN_CHANGE = -2.0;
 
 export const FIGURES: readonly FigureKind[] = [
   {"name": "saturated", "title": "Saturated rows", "meaning": "share of rows whose largest weight is at least 0.95", "lit": "high", "scale": [0.0, 1.0]},
