@@ -133,6 +133,25 @@ def test_a_longformer_is_unrolled_to_whole_rows(padded: bool, everywhere: bool) 
         )
 
 
+def test_an_encoder_with_windows_and_a_decoder() -> None:
+    torch.manual_seed(3)
+    config = tf.LEDConfig(
+        **SMALL, d_model=24, encoder_layers=2, decoder_layers=2, encoder_attention_heads=HEADS,
+        decoder_attention_heads=HEADS, encoder_ffn_dim=37, decoder_ffn_dim=37, attention_window=4,
+        max_encoder_position_embeddings=64, max_decoder_position_embeddings=64,
+    )  # fmt: skip
+    model, given = tf.LEDModel(config).eval(), inputs(True)
+    ids = given["input_ids"]
+    with torch.no_grad(), hf.capture(model) as cap:
+        model(**given, decoder_input_ids=ids[:, :5])
+    assert [site.kind for site in cap] == ["self"] * 4 + ["cross"] * 2
+    assert cap.sites[0].name == "encoder.layers.0.self_attn.longformer_self_attn"
+    assert cap.sites[5].name == "decoder.layers.1.encoder_attn"
+    assert (cap.sites[0].keys, cap.sites[2].keys, cap.sites[4].keys) == (LENGTH, 5, LENGTH)
+    sums = cap.sites[0].weights(batch=1).sum(-1)
+    np.testing.assert_allclose(sums, np.broadcast_to(np.arange(LENGTH) < 9, sums.shape), atol=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_generation_gives_one_square() -> None:
     torch.manual_seed(3)
@@ -187,6 +206,13 @@ def test_refusals_name_the_way_out() -> None:
         hf.capture(model, layers=[5]),
     ):
         pass
+    training = build("bloom", attn_implementation="eager")
+    training.config.attention_dropout = 0.5
+    for block in training.train().h:
+        block.self_attention.attention_dropout.p = 0.5
+    dropped = r"self_attention: what the model hands out are no weights .* model\.eval\(\)"
+    with pytest.raises(ArgumentError, match=dropped), hf.capture(training):
+        training(**inputs(False))
     mamba = tf.MambaModel(tf.MambaConfig(**SMALL, hidden_size=8, num_hidden_layers=1, state_size=4))
     with (
         pytest.raises(ArgumentError, match=r"limelight\.torch\.capture\(model\)"),
