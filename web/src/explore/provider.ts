@@ -39,7 +39,7 @@ export interface Provider {
   /** The heads that look from a query to a key, the strongest first; left out where that cannot be told. */
   sightings?(row: number, column: number, signal: AbortSignal): Promise<readonly Sighting[]>;
   /** A row or column of a head, or of the mean over the heads of a site, or over all; left out where only strips are at hand. */
-  light?(of: Partial<HeadAt>, side: Side, index: number, signal: AbortSignal): Promise<ArrayLike<number>>;
+  light?(of: Partial<HeadAt> & { readonly rollout?: boolean }, side: Side, index: number, signal: AbortSignal): Promise<ArrayLike<number>>;
   /** A head's map; by what each weight brings only where `lights` has that. */
   source(at: HeadAt, pool: Pool, lit?: Lit): Source;
   /** What cells can be lit by; by their weights alone where this is left out. */

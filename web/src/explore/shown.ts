@@ -5,9 +5,10 @@ import type { HeadAt } from "./provider";
 import { byOf, type By } from "./question";
 
 export type Order = "layers" | "found";
-export type Light = "head" | "layer" | "all";
+export type Light = "head" | "layer" | "all" | "rollout";
 export type Way = "out" | "in";
 export type Look = "map" | "lines" | "image";
+const LIGHTS = ["head", "layer", "all", "rollout"] as const;
 export interface CellAt {
   readonly row: number;
   readonly column: number;
@@ -62,7 +63,7 @@ export function read(query: Query): Shown {
     figure: byOf(query["figure"]),
     order: query["order"] === "found" ? "found" : "layers",
     look: query["look"] === "lines" || query["look"] === "image" ? query["look"] : "map",
-    light: query["light"] === "layer" || query["light"] === "all" ? query["light"] : "head",
+    light: LIGHTS.find((light) => light === query["light"]) ?? "head",
     way: query["way"] === "in" ? "in" : "out",
     lit: query["lit"] === "value" ? "value" : "weight",
     pool: query["pool"] === "mean" ? "mean" : "max",
