@@ -35,6 +35,8 @@ def test_a_sink_goes_dark_in_the_page(open_tab: Open) -> None:
         page.get_by_label("A cell is lit by").select_option("value")
     page.wait_for_url(re.compile("lit=value"))
     page.get_by_text("weight × length of the value").wait_for()
+    page.wait_for_load_state("networkidle")
+    assert page.locator(".times").inner_text() == "×1"  # no brightness of its own lights it again
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1440, True), (390, False)])
