@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from limelight.torch import flex, functional
+from limelight.torch import flex, sdpa
 from limelight.torch.monitor import patch
 from limelight.torch.recording import Recorder
 
@@ -34,7 +34,7 @@ class Seeing(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if func is patch.torch_attention and self._recorder.listens:
-            return functional.scaled_dot_product_attention(*args, **kwargs)
+            return sdpa.scaled_dot_product_attention(*args, **kwargs)
         if func in (patch.multi_head, patch.torch_multi_head):
             return self._multi_head(args, kwargs)
         if func in SOFTMAX and self._recorder.listens:
