@@ -60,7 +60,7 @@ def test_chips_say_what_they_mean_by_pointer_and_keyboard(open_tab: Open) -> Non
     page = open_tab("#/explore/llama-paragraph?head=5.5")
     chip = page.locator(".chip.kind", has_text="induction")
     chip.wait_for()
-    page.get_by_label("Colour by").get_by_role("option", name="induction").wait_for(
+    page.get_by_label("Colour by").get_by_role("option", name="induction", exact=True).wait_for(
         state="attached"
     )
     says = page.locator("[role=tooltip].open")
