@@ -20,6 +20,7 @@ import msgspec
 from msgspec import inspect
 
 from limelight import journal
+from limelight.lessons.data import LessonsData
 from limelight.looking.pyramid import SIDE
 from limelight.studio.answers import Problem
 from limelight.studio.api import ENDPOINTS
@@ -62,7 +63,7 @@ def main() -> None:
 
 def types() -> str:
     """schema.ts"""
-    roots = [schema.BundleData, figures.FigureKind, Problem]
+    roots = [schema.BundleData, LessonsData, figures.FigureKind, Problem]
     for endpoint in ENDPOINTS:
         roots += [] if isinstance(endpoint.gives, MediaTypes) else [endpoint.gives]
         roots += [endpoint.asked] if endpoint.method == "POST" else []
