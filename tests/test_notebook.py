@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import limelight as ll
 from limelight import Causal, trace
 from limelight import notebook as nb
 from limelight.capture import Capture, Site
@@ -57,7 +58,63 @@ def test_one_head_of_a_site() -> None:
     assert held.source["title"] == "layers.1.attention, head 1"
 
 
+class Foreign:
+    """An array of another framework, by one of the two ways that they offer."""
+
+    def __init__(self, table: np.ndarray, way: str) -> None:
+        if way == "__array__":
+            self.__class__ = type("ByArray", (Foreign,), {"__array__": lambda s, *a, **k: table})
+        else:
+            ways = {"__dlpack__": lambda s, **k: table.__dlpack__(),
+                    "__dlpack_device__": lambda s: table.__dlpack_device__()}  # fmt: skip
+            self.__class__ = type("ByDLPack", (Foreign,), ways)
+
+
+WEIGHTS = np.tril(np.ones((5, 5))) / np.arange(1, 6)[:, None]
+
+
+@pytest.mark.parametrize("form", ["numpy", "lists", "torch", "bfloat16", "__array__", "__dlpack__"])
+def test_weights_of_any_framework_in_one_line(without_anywidget: None, form: str) -> None:
+    import torch
+
+    made: dict[str, Any] = {
+        "numpy": WEIGHTS,
+        "lists": WEIGHTS.tolist(),
+        "torch": torch.from_numpy(WEIGHTS).requires_grad_(),
+        "bfloat16": torch.from_numpy(WEIGHTS).bfloat16(),
+    }
+    given = made[form] if form in made else Foreign(WEIGHTS, form)
+    shown = ll.show(given, ["The", "Ġcurious", "Ġcat", "ðŁĻ", "Ĥ"], head=0)
+    assert "<svg" in shown._repr_html_()
+    site = shown._held.sites[0]
+    assert site.only_weights
+    assert site.labels() == ("The", " curious", " cat", "🙂[1/2]", "🙂[2/2]")
+    close = 3e-3 if form == "bfloat16" else 1e-12
+    np.testing.assert_allclose(site.weights(head=0), WEIGHTS, atol=close)
+
+
+def test_the_weights_of_all_layers_at_once(views: None) -> None:
+    layers = [np.broadcast_to(WEIGHTS, (2, 3, 5, 5))] * 2
+    shown = ll.show(tuple(layers), list("abcde"), batch=1)
+    data = json.loads(shown.data)
+    assert [site["name"] for site in data["capture"]["sites"]] == ["layer 0", "layer 1"]
+    even = np.full((5, 3), 1 / 3)
+    cross = nb._of_weights(even, list("abc"), list("vwxyz"))
+    assert (cross.kind, cross.labels("query"), cross.labels("key")) == (
+        "cross",
+        tuple("vwxyz"),
+        tuple("abc"),
+    )
+
+
 def test_what_cannot_be_shown_is_said() -> None:
+    for given in ("text", [], [[1.0], [0.5, 0.5]], np.ones(3), object()):
+        with pytest.raises(ArgumentError, match=r"cannot be shown|no weights to show"):
+            ll.show(given)
+    with pytest.raises(ArgumentError, match=r"a row of weights sums to 5"):
+        ll.show(np.ones((5, 5)))
+    with pytest.raises(ArgumentError, match="tokens name the positions of weights, and a Site has"):
+        ll.show(samples.text_capture()[1], ["a"])
     with pytest.raises(ArgumentError, match="cannot be shown"):
         nb.as_capture([1, 2])  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="head="):

@@ -18,24 +18,28 @@ from limelight.worked.cell import Cell
 from limelight.worked.trace import Trace, trace
 
 if TYPE_CHECKING:
-    from limelight.capture import Capture, Site
+    from limelight.capture import Capture, Comparison, Site, compare
     from limelight.learn.projections import SelfAttention
     from limelight.looking.pyramid import Pyramid
+    from limelight.notebook import show
 
 __version__ = "0.2.0"
 
 __all__ = [
-    "Capture", "Causal", "Cell", "Documents", "Health", "Heatmap", "Inspection", "Lengths",
-    "LimelightError", "Mask", "Prefix", "Pyramid", "SelfAttention", "Site", "State", "Trace",
-    "Window", "attention", "captures", "engines", "heatmap", "inspect", "merge", "received",
-    "set_threads", "top", "trace", "weights",
+    "Capture", "Causal", "Cell", "Comparison", "Documents", "Health", "Heatmap", "Inspection",
+    "Lengths", "LimelightError", "Mask", "Prefix", "Pyramid", "SelfAttention", "Site", "State",
+    "Trace", "Window", "attention", "captures", "compare", "engines", "heatmap", "inspect",
+    "merge", "received", "set_threads", "show", "top", "trace", "weights",
 ]  # fmt: skip
 
 _LATER = {
     "Capture": "capture",
+    "Comparison": "capture",
+    "compare": "capture",
     "Pyramid": "looking.pyramid",
     "SelfAttention": "learn.projections",
     "Site": "capture",
+    "show": "notebook",
 }
 
 

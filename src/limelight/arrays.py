@@ -92,8 +92,16 @@ def as_numpy(array: Any) -> Any:
 
 
 def as_array(array: Any) -> NDArray[Any]:
-    """As a NumPy array, whatever it was."""
-    return np.asarray(as_numpy(array))
+    """As a NumPy array, whatever framework it is of; bfloat16 widened."""
+    plain = as_numpy(array)
+    dlpack = not hasattr(plain, "__array__") and hasattr(plain, "__dlpack__")
+    try:
+        found = np.from_dlpack(plain) if dlpack else np.asarray(plain)
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise ArgumentError(
+            f"the {type(array).__name__} cannot be read here ({error}): copy it to the CPU first"
+        ) from None
+    return found.astype(np.float32) if found.dtype.name == "bfloat16" else found
 
 
 def jsonable(array: Any) -> Any:

@@ -30,6 +30,7 @@ from limelight.arrays import as_numpy, expand, is_torch, jsonable, namespace
 from limelight.call import Call
 from limelight.records import lean
 from limelight.reference import State
+from limelight.writing.frames import Frame, Tabular
 from limelight.writing.numbers import counted
 from limelight.writing.tables import columns
 
@@ -99,7 +100,7 @@ class Health:
 
     @property
     def gradient(self) -> Any:
-        """p·(1 − p): how much the top weight still moves with its own score."""
+        """p·(1 − p): how much the top weight still moves with its own logit."""
         p = self.max_prob
         return p * (1.0 - p)
 
@@ -162,7 +163,7 @@ class Health:
 
 
 @dataclass(frozen=True, eq=False)
-class Summary:
+class Summary(Tabular):
     """The health of each head: means over its judged rows, the largest logit over all its rows.
 
     Every field is an array [Hq].
@@ -206,6 +207,11 @@ class Summary:
         words = np.where(self.max_prob >= PEAKED, "peaked", "healthy")
         words = np.where(self.max_prob >= SATURATED, "saturated", words)
         return np.where(self.judged > 0, words, "")
+
+    def frame(self) -> Frame:
+        """Every figure and the verdict, by head."""
+        figures = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Frame({"head": range(len(self.rows))}, {**figures, "verdict": self.verdict})
 
     def to_dict(self) -> list[dict[str, Any]]:
         """One record a head; a figure that no row gives is None."""

@@ -5,6 +5,7 @@
     nb.show(site, head=1)        one head's map, at any length
     nb.show(capture)             all heads, what to look at first first
     nb.lesson("lab", d_k=256)    an interactive of the lessons
+    nb.show(weights, tokens)     weights of any framework
 
 The view is the studio's own, from the package: nothing is fetched. What the widget holds draws
 without a kernel too; while there is one, maps of any length and every cell come from it. Where
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from limelight.arrays import index
+from limelight.arrays import as_array, index
 from limelight.capture import Capture, HealthTables, Site
 from limelight.errors import ArgumentError, LimelightError
 from limelight.lessons import lessons
@@ -41,13 +42,32 @@ MOST_BINS = 256  # bins a side of a map in plain HTML
 Showable = Trace | Site | Capture
 
 
-def show(what: Showable, *, head: int | None = None, batch: int = 0, budget: int = BUDGET) -> Any:
+def show(
+    what: Any,
+    tokens: Any = (),
+    *,
+    query_tokens: Any = (),
+    head: int | None = None,
+    batch: int = 0,
+    budget: int = BUDGET,
+) -> Any:
     """`what` as a widget, or as plain HTML where anywidget is not installed.
 
-    head    of a Site or Trace; None shows all of its heads
-    batch   the entry of the batch that is shown
-    budget  bytes of data kept in the notebook, so that it draws without a kernel
+    what          a Trace, a Site, a Capture, or weights of any framework: [queries, keys],
+                  [heads, …], [batch, heads, …], or a list of these, one for each layer, such as
+                  Transformers' `attentions`
+    tokens        texts for the keys of weights, for all entries or one list for each; as people
+                  or tokenizers spell them
+    query_tokens  those of the queries, where they are others
+    head          of a Site or Trace; None shows all of its heads
+    batch         the entry of the batch that is shown
+    budget        bytes of data kept in the notebook, so that it draws without a kernel
     """
+    if not isinstance(what, Trace | Site | Capture):
+        what = _of_weights(what, tokens, query_tokens)
+    elif len(tokens) or len(query_tokens):
+        raise ArgumentError(f"tokens name the positions of weights, and a {type(what).__name__} "
+                            f"has its own")  # fmt: skip
     if isinstance(what, Capture):
         batch = index(batch, what.entries, "batch entry")
     held = as_capture(what, head, batch)
@@ -82,6 +102,48 @@ class Lesson:
 
     def __repr__(self) -> str:
         return f"Lesson({len(self.page) / 1e6:.2f} MB): a notebook shows it"
+
+
+def _of_weights(weights: Any, tokens: Any = (), query_tokens: Any = ()) -> Site | Capture:
+    """Weights as a site, or those of several layers as a capture."""
+    if isinstance(weights, (list, tuple)) and not _numbers(weights):
+        sites = [_weighed(f"layer {n}", n, layer, tokens, query_tokens)
+                 for n, layer in enumerate(weights)]  # fmt: skip
+        if not sites:
+            raise ArgumentError("there are no weights to show: the list is empty")
+        return Capture(tuple(sites), sites[0].tokens, source={"title": "Weights"})
+    return _weighed("weights", 0, weights, tokens, query_tokens)
+
+
+def _numbers(weights: Any) -> bool:
+    """Whether it is one table in plain lists."""
+    first = weights
+    while isinstance(first, (list, tuple)) and len(first):
+        first = first[0]
+    return isinstance(first, (int, float))
+
+
+def _weighed(name: str, layer: int, weights: Any, tokens: Any, query_tokens: Any) -> Site:
+    try:
+        table = as_array(weights)
+        known = table.dtype.kind in "fiu" and 2 <= table.ndim <= 4
+    except ValueError:  # rows of different lengths
+        known = False
+    if not known:
+        raise ArgumentError(
+            f"a {type(weights).__name__} cannot be shown: give a Trace, a Site, a Capture, or "
+            f"weights as [queries, keys], [heads, queries, keys] or [batch, heads, queries, keys]"
+        )
+    table = table.reshape((1,) * (4 - table.ndim) + table.shape)
+    keys, queries = (_for_all(given, len(table)) for given in (tokens, query_tokens))
+    kind = "cross" if len(queries) or table.shape[2] > table.shape[3] else "self"
+    return Site.from_weights(name, layer, table, tokens=keys, query_tokens=queries, kind=kind)
+
+
+def _for_all(tokens: Any, batch: int) -> Any:
+    """Texts of one entry for each of the batch."""
+    single = len(tokens) and all(isinstance(token, str) for token in tokens)
+    return (tuple(tokens),) * batch if single else tokens
 
 
 def mimebundle(what: Showable) -> dict[str, Any]:

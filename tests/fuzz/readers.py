@@ -75,9 +75,9 @@ def _log(path: Path) -> None:
 def _gguf(path: Path) -> None:
     from limelight.live.gguf import Gguf
 
-    found = Gguf(path)
-    for name in list(found.tensors)[:4]:
-        found.array(name)
+    with Gguf(path) as found:
+        for name in list(found.tensors)[:4]:
+            found.array(name)
 
 
 def _table(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import subprocess
 import sys
@@ -21,7 +22,8 @@ from tests.fuzz.mutate import mutated
 from tests.fuzz.readers import READERS
 
 MEMORY = 3 << 30  # bytes of address space beyond what the reader begins with
-SECONDS = 20.0  # for one input; some hundred times what the slowest takes on an idle machine
+SECONDS = 20.0  # of work for one input; some hundred times what the slowest takes
+PATIENCE = 120.0  # seconds by the clock, for an input that waits rather than works
 
 
 @dataclass
@@ -53,15 +55,32 @@ class Worker:
             self._start()
         self.process.stdin.write(json.dumps([reader, str(path)]) + "\n")
         self.process.stdin.flush()
-        try:
-            line = self.lines.get(timeout=SECONDS)
-        except Empty:
+        line = self._answer()
+        if line is None:
             self.close()
             return {"outcome": "hang"}
         if not line:
             return {"outcome": f"wrong: the process ended with {self.process.wait()}"}
         found: dict[str, Any] = json.loads(line)
         return found
+
+    def _answer(self) -> str | None:
+        """Its line, or None after too much work or waiting: a busy machine is no hang."""
+        enough, begun = self._worked() + SECONDS, time.monotonic()
+        while self._worked() < enough and time.monotonic() < begun + PATIENCE:
+            with contextlib.suppress(Empty):
+                return self.lines.get(timeout=0.5)
+        return None
+
+    def _worked(self) -> float:
+        """Seconds that the process has computed."""
+        try:
+            after_name = (
+                Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+            )
+        except OSError:  # it has ended, and its last line is on the way
+            return 0.0
+        return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
 
     def _start(self) -> None:
         self.process = subprocess.Popen(

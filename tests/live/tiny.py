@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from limelight.live.vocabulary import _SYMBOLS
+from limelight.writing.pieces import SYMBOLS
 
 WIDTH, HIDDEN, HEADS, KEY_HEADS, LAYERS = 96, 64, 6, 2, 3
 WORDS = ["th", "the", "Ġthe", "Ġth", "at", "Ġc", "Ġcat", "an", "Ġa", "in"]
@@ -80,7 +80,7 @@ def write(path: Path, *, kind: str = "gpt2", quantised: bool = True, **facts: An
 def pieces(kind: str) -> tuple[list[str], list[int]]:
     """A table of tokens, and what each is: 1 plain, 2 unknown, 3 control, 6 a byte."""
     if kind == "gpt2":
-        tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *_SYMBOLS, *WORDS]
+        tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *SYMBOLS, *WORDS]
         return tokens, [3] * 3 + [1] * (len(tokens) - 3)
     letters = [*"▁theacnsiorldw.", *(w.replace("Ġ", "▁") for w in WORDS), "▁w", "or", "▁wor", "▁"]
     plain = list(dict.fromkeys(sorted(letters, key=len, reverse=True)))

@@ -303,13 +303,15 @@ def test_saved_by_the_name(tmp_path: Path) -> None:
     drawn = pictures.lines(np.eye(3))
     drawn.save(tmp_path / "a.svg")
     drawn.save(str(tmp_path / "a.PNG"))
+    drawn.save(tmp_path / "a.pdf")
     assert (tmp_path / "a.svg").read_text().startswith("<svg")
     assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "a.pdf").read_bytes() == drawn.pdf()
     assert drawn.beside(drawn).width == 2 * drawn.width + 16
     assert drawn._repr_svg_() == drawn.svg()
     assert "marks: attention of 3 queries to 3 keys as lines" in repr(drawn)
     with pytest.raises(
-        ArgumentError, match=r"a.gif ends in .gif: a picture is written as .svg or .png"
+        ArgumentError, match=r"a.gif ends in .gif: a picture is written as .svg or .png or .pdf"
     ):
         drawn.save(tmp_path / "a.gif")
     with pytest.raises(FileError, match=r"cannot be written: No such file or directory"):

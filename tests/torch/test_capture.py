@@ -1,4 +1,4 @@
-"""Captures of limelight's own modules: what they computed, and nothing of the run left behind."""
+"""Captures of limelight's own modules: what they computed, and nothing of the run is left."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def test_a_mask_that_is_a_tensor(shape: tuple[int, ...], causal: bool) -> None:
     cells = torch.rand(shape) < 0.6
     cells[..., 0] = True
     for mask in (cells, limelight.Window(3, 1) & cells, ~(limelight.Prefix(1) | cells)):
-        with capture(layer) as cap, torch.no_grad():
+        with capture(layer, real=np.ones((2, 5))) as cap, torch.no_grad():
             out = layer(x, mask=mask)
         site = cap[0]
-        assert "mask" + "×".join(map(str, shape)) in repr(site)
+        assert site.mask is not None
         mixed = np.stack(
             [[site.weights(head=h, batch=b) @ site.value[b, h] for h in range(3)] for b in range(2)]
         )
@@ -96,41 +96,60 @@ def test_chosen_layers_without_values_and_an_image() -> None:
     assert cap.grid == Grid(2, 2, 1)
 
 
-def test_the_last_run_is_kept_and_the_hooks_are_gone() -> None:
+def test_every_run_is_a_site_of_its_own_and_the_hooks_are_gone() -> None:
     net = model()
     with capture(net) as cap:
         net(batch(0, length=11))
         net(batch(1, size=1, length=5))
-    assert (cap[0].batch, cap[0].queries) == (1, 5)
+    names = [f"blocks.{i}.attention" for i in range(3)]
+    assert [site.name for site in cap] == names + [f"{name}#1" for name in names]
+    assert [site.layer for site in cap] == [0, 1, 2] * 2
+    assert (cap[names[0]].queries, cap[f"{names[0]}#1"].queries) == (11, 5)
+    with pytest.raises(ArgumentError, match=f"layer 0 has 2 sites: .* {names[0]}, {names[0]}#1"):
+        cap[0]
     net(batch(2, length=7))
-    assert cap[0].queries == 5
+    assert len(cap) == 6
     assert not any(module._forward_hooks for module in net.modules())
 
 
 def test_mistakes_are_told() -> None:
-    net = model()
-    with (
-        pytest.raises(
-            ArgumentError,
-            match=r"there is no layer 3 among the model's .*: there are 3, numbered from 0",
-        ),
-        capture(net, layers=[3]),
-    ):
-        pass
+    net, x = model(), batch(0, size=1, length=5)
+    beyond = r"there is no layer 3 among the modules of Language that attend: there are 3, numbered"
+    with pytest.raises(ArgumentError, match=beyond), capture(net, layers=[3]):
+        net(x)
     with (
         pytest.raises(ArgumentError, match="layer 'first' is not a whole number"),
         capture(net, layers=["first"]),
     ):  # type: ignore[list-item]
         pass
     with (
-        pytest.raises(ArgumentError, match="nothing was captured: run the model inside"),
+        pytest.raises(ArgumentError, match=r"nothing was captured: run the model inside.*Language"),
         capture(net),
     ):
         pass
-    layer, cache = SelfAttention(8, heads=2), Cache()
-    with pytest.raises(ArgumentError, match="ran with a cache"), torch.no_grad(), capture(layer):
-        layer(torch.ones(1, 3, 8), cache=cache)
-    assert not layer._forward_hooks
+    unfit = r"tokens names \[4\] positions, and no site has those: .* \(1, 5, 5\)"
+    with pytest.raises(ArgumentError, match=unfit), capture(net, tokens=["abcd"]):
+        net(x)
+    with pytest.raises(ArgumentError, match="takes a torch module, and got int"), capture(3):  # type: ignore[arg-type]
+        pass
+    with (
+        pytest.raises(ArgumentError, match=r"real has shape \(5,\): give \[batch, length\]"),
+        capture(net, real=np.ones(5)),
+    ):
+        pass
+
+
+def test_a_cache_gives_each_step_its_keys() -> None:
+    torch.manual_seed(0)
+    layer, cache, x = SelfAttention(8, heads=2), Cache(), torch.randn(1, 4, 8)
+    with torch.no_grad(), capture(layer) as cap:
+        layer(x[:, :3], cache=cache)
+        layer(x[:, 3:], cache=cache)
+    with torch.no_grad(), capture(layer) as whole:
+        layer(x)
+    step = cap["SelfAttention#1"]
+    assert (step.queries, step.keys) == (1, 4)
+    np.testing.assert_allclose(step.weights()[:, 0], whole[0].weights()[:, 3], atol=1e-6)
 
 
 def test_the_model_s_own_error_comes_through() -> None:

@@ -4,7 +4,8 @@ Reading, looking and saving need NumPy alone; only making a capture needs a mode
 """
 
 from limelight.capture.capture import Capture, Grid
+from limelight.capture.comparison import Comparison, compare
 from limelight.capture.health import HealthTables
 from limelight.capture.site import Rows, Site
 
-__all__ = ["Capture", "Grid", "HealthTables", "Rows", "Site"]
+__all__ = ["Capture", "Comparison", "Grid", "HealthTables", "Rows", "Site", "compare"]

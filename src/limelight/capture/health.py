@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from limelight.capture.site import Site
 from limelight.errors import ArgumentError
 from limelight.health import PEAKED, SATURATED, Summary, written
+from limelight.writing.frames import Frame, Tabular
 from limelight.writing.numbers import counted
 from limelight.writing.tables import columns, lit
 
@@ -32,12 +33,13 @@ FORMATS = {"max_logit": "{:.1f}", "effective_keys": "{:,.1f}", "peaked": "{:.0%}
 
 
 @dataclass(frozen=True, eq=False)
-class HealthTables:
+class HealthTables(Tabular):
     """Every figure as a table [sites, heads]; NaN where a site has fewer heads than the widest.
 
     `tables["entropy"]` is one table, `tables.verdict` the words, `tables.sites` the row names,
     `tables.layers` their layers. Figures are means over the rows that can be judged; `max_logit` is
-    the largest over all rows (see limelight.health).
+    the largest over all rows (see limelight.health). `to_pandas()`, `to_xarray()` and `to_csv()`
+    hand them on.
     """
 
     sites: tuple[str, ...]
@@ -77,6 +79,17 @@ class HealthTables:
                 )
             ],
         }
+
+    def frame(self) -> Frame:
+        """Every figure and the verdict, by site and head."""
+        words = self.verdict
+        heads = [len(summary.rows) for summary in self.summaries]
+        return Frame(
+            {"site": self.sites, "head": range(words.shape[1])},
+            {**{figure: self[figure] for figure in FIGURES}, "verdict": words},
+            {"layer": ("site", self.layers)},
+            np.arange(words.shape[1]) < np.array(heads, np.intp)[:, None],
+        )
 
     def text(self, figure: str) -> str:
         """One figure as a table of text, layers down, heads across."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import as_numpy, index, is_integer, pick
+from limelight.arrays import as_array, as_numpy, index, is_integer, pick
 from limelight.call import Call, as_float, prepare
 from limelight.engines import choose
 from limelight.errors import ArgumentError, ShapeError
@@ -26,6 +26,7 @@ from limelight.offers import offered
 from limelight.reference import State
 from limelight.worked.cell import Cell, cell
 from limelight.writing.numbers import counted
+from limelight.writing.pieces import readable
 
 if TYPE_CHECKING:
     from limelight.capture.tensors import Watch
@@ -156,14 +157,15 @@ class Site:
         """A site of weights that are already there, [B, H, Nq, Nk], from any framework.
 
         Its logits are the logarithms of the weights, so that everything that looks, judges, draws
-        and saves takes it as it takes any other. A weight of 0 is a key that the row may not see.
+        and saves takes it as it takes any other; a cell shows its weight and no arithmetic. A
+        weight of 0 is a key that the row may not see. Tokens may come as a tokenizer spells them.
 
         >>> site = Site.from_weights("mine", 0, [[[[1.0, 0.0], [0.25, 0.75]]]])
         >>> site.weights()
         array([[[1.  , 0.  ],
                 [0.25, 0.75]]])
         """
-        given = as_float(as_numpy(weights), "weights")
+        given = as_float(as_array(weights), "weights")
         if given.ndim != 4:
             raise ShapeError(f"weights have shape {given.shape}, and a site takes [batch, heads, "
                              f"queries, keys]")  # fmt: skip
@@ -182,8 +184,9 @@ class Site:
             bias = np.log(given)
         return cls(
             name, layer, np.zeros((batch, heads, queries, 1), given.dtype),
-            np.zeros((batch, heads, keys, 1), given.dtype), value=as_numpy(value), scale=1.0,
-            bias=bias, kind=kind, tokens=tokens, query_tokens=query_tokens,
+            np.zeros((batch, heads, keys, 1), given.dtype),
+            value=None if value is None else as_array(value), scale=1.0, bias=bias,
+            kind=kind, tokens=_read(tokens), query_tokens=_read(query_tokens),
         )  # fmt: skip
 
     @property
@@ -253,6 +256,12 @@ class Site:
             return self.rows if self.real_queries is None else self.rows.where(self.real_queries)
         state = choose(self.call).module.forward(self.call, health=True)
         return Rows(state.logsumexp, state.max_logit, state.entropy)
+
+    @cached_property
+    def only_weights(self) -> bool:
+        """Whether it was made of weights, as from_weights does: their arithmetic is not known."""
+        bare = self.bias is not None and self.query.shape[3] == self.key.shape[3] == 1
+        return bare and not self.query.any() and not self.key.any()
 
     @property
     def measured(self) -> bool:
@@ -400,13 +409,13 @@ class Site:
         heads = counted(self.heads, "head") + (share if self.heads != self.key_heads else "")
         extra = [f"softcap {self.softcap:g}"] if self.softcap is not None else []
         extra += ["sinks"] if self.sinks is not None else []
-        extra += ["bias"] if self.bias is not None else []
+        extra += ["bias"] if self.bias is not None and not self.only_weights else []
         mask = "everything" if self.mask is None else self.mask.expression
         if self.real_queries is not None:
             extra.append(counted(int((~self.real_queries).sum()), "query") + " of padding")
+        held = "weights only" if self.only_weights else f"size {self.query.shape[3]}, {mask}"
         return (f"Site({self.name!r}, layer {self.layer}, {self.kind}, batch {self.batch}, "
-                f"{heads}, {shape}, size {self.query.shape[3]}, {mask}"
-                f"{''.join(', ' + word for word in extra)})")  # fmt: skip
+                f"{heads}, {shape}, {held}{''.join(', ' + word for word in extra)})")  # fmt: skip
 
     @property
     def _group(self) -> int:
@@ -451,6 +460,10 @@ def as_labels(entries: Any, name: str) -> Labels:
         return tuple(texts(entry) for entry in as_numpy(entries))
     except TypeError:
         raise ShapeError(f"{name} are not lists of texts, one for each batch entry") from None
+
+
+def _read(entries: Any) -> Labels:
+    return tuple(readable(entry) for entry in as_labels(entries, "tokens"))
 
 
 def _entry(mask: Mask, batch: int, head: int | None, site: Site) -> Mask:

@@ -44,6 +44,10 @@ LazyGroup.table = {
     "heads": Command(
         "Find heads of known kinds: previous token, induction, sink, brackets and more.", LOOK
     ),
+    "compare": Command(
+        "Compare two captures: which heads changed how much between two prompts or two models.",
+        LOOK,
+    ),
     "effects": Command(
         "Switch every head of a model off in turn, and show what that does to its answer.", LOOK
     ),

@@ -103,7 +103,8 @@ def _live(name: str) -> bool:
     path = Path(name)
     if name in live.NAMES or path.suffix != ".gguf" or not path.is_file():
         return name in live.NAMES
-    return Gguf(path).facts.get("general.architecture") == "llama"
+    with Gguf(path) as file:
+        return bool(file.facts.get("general.architecture") == "llama")
 
 
 def _counting(told: Callable[[int, int], None]) -> Callable[[str], None]:

@@ -20,7 +20,7 @@ PICTURES = ("held-out", "start", "curves")
 def experiment(
     name: Annotated[str, typer.Argument(help="Which: so far there is scaling.")] = "scaling",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Draw it to this .svg or .png file.")
+        Path | None, typer.Option("--output", "-o", help="Draw it to this .svg, .png or .pdf file.")
     ] = None,
     picture: Annotated[
         str | None,
@@ -49,7 +49,7 @@ def experiment(
         raise ArgumentError(f"there is no experiment {name!r}: choose scaling")
     _check(output, picture, d_k, theme)
     if output is not None:
-        writable(output, (".svg", ".png"), force)
+        writable(output, (".svg", ".png", ".pdf"), force)
     found = scaling(results)
     if output is not None:
         _draw(found, picture or "held-out", 256 if d_k is None else d_k, theme or "light", output)

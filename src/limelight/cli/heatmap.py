@@ -46,7 +46,7 @@ def heatmap(
     ] = None,
     head: Annotated[int | None, typer.Option(help="The head; without it all of the layer.")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Draw it to this .png or .svg file.")
+        Path | None, typer.Option("--output", "-o", help="Draw it to this .png, .svg or .pdf file.")
     ] = None,
     rows: Annotated[
         str | None, typer.Option(help="Only these queries, as 100:356.", show_default="all")
@@ -115,7 +115,7 @@ def heatmap(
     scale = "linear" if scale is None else scale
     query, figure = query or 0, figure or "max_prob"
     if output is not None:
-        writable(output, (".png", ".svg"), force)
+        writable(output, (".png", ".svg", ".pdf"), force)
     room = _room(console()) if output is None and not json else None
     seen = None
     if site is not None and kind in ("map", "lines"):

@@ -27,7 +27,7 @@ from limelight.writing.numbers import counted
 BARS = "▁▂▃▄▅▆▇█"
 MOST_BARS, LEAST_BARS = 16, 8  # of a site's past
 HEADS_A_LINE = 16, 8  # where the terminal is narrow, and narrower
-KINDS = (".png", ".svg")  # of files to draw to
+KINDS = (".png", ".svg", ".pdf")  # of files to draw to
 PANELS = {
     "max_logit": "largest logit",
     "entropy": "entropy of the narrowest head, nats",
@@ -42,7 +42,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Show the state and stop.")] = False,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", help="Draw the run to a .png or .svg file and stop."),
+        typer.Option("--plot", help="Draw the run to a .png, .svg or .pdf file and stop."),
     ] = None,
     interval: Annotated[
         float, typer.Option(min=0.1, help="Seconds between two looks at the file.")

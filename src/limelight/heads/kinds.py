@@ -38,6 +38,7 @@ from limelight.call import Call
 from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError
 from limelight.reference import logits
+from limelight.writing.frames import Frame, Tabular
 from limelight.writing.numbers import counted
 
 Array = NDArray[Any]
@@ -89,7 +90,7 @@ class Score:
 
 
 @dataclass(frozen=True, eq=False)
-class Heads:
+class Heads(Tabular):
     """The scores of every head: `scores[kind]`, `chance[kind]` and `rows[kind]` are [sites, heads].
 
     NaN where a kind cannot be judged: no target in the text, no tokens, or a site with fewer heads.
@@ -149,6 +150,16 @@ class Heads:
                 for s in range(len(self.sites)) for h in range(self.heads[s])
             ],
         }  # fmt: skip
+
+    def frame(self) -> Frame:
+        """Each kind's score, chance and rows, by site and head."""
+        parts = {"": self.scores, " chance": self.chance, " rows": self.rows}
+        values = {f"{kind.name}{part}": tables[kind.name]
+                  for kind in self.known for part, tables in parts.items()}  # fmt: skip
+        columns = max(self.heads, default=0)
+        there = np.arange(columns) < np.array(self.heads, np.intp)[:, None]
+        axes = {"site": self.sites, "head": range(columns)}
+        return Frame(axes, values, {"layer": ("site", self.layers)}, there)
 
     def _record(self, kind: str, site: int, head: int) -> dict[str, Any] | None:
         score = float(self.scores[kind][site, head])

@@ -13,12 +13,14 @@ from transformers import PreTrainedModel
 
 from limelight import __version__
 from limelight.capture import Capture
+from limelight.capture.bound import DEFAULT, Bound
 from limelight.errors import ArgumentError
 from limelight.hf.attention import RECORDER
 from limelight.hf.inputs import Inputs, named_patches, patch_grid, picture, place_grid, texts
 from limelight.hf.recorder import Recorder
 from limelight.hf.registration import NAME, register
 from limelight.hf.series import Series
+from limelight.hf.weighing import Weigher, Weights
 
 DTYPES = {None: None, "float16": np.float16, "float32": np.float32}
 
@@ -34,6 +36,7 @@ def capture(
     dtype: str | None = None,
     source: dict[str, Any] | None = None,
     progress: Callable[[str], None] | None = None,
+    most_weights: int = DEFAULT,
 ) -> Iterator[Capture]:
     """Keep the queries and keys of every attention that the model runs inside the context.
 
@@ -49,11 +52,16 @@ def capture(
                (bfloat16, which NumPy lacks, as float32)
     source     facts to keep with the capture, such as the text and the licence
     progress   called with the site's name after each attention
+    most_weights  bytes that may be kept of the weights of a model that computes attention by itself
 
     The model runs on limelight meanwhile, and afterwards on what it ran on before. Memory is O(n) a
     head: no n×n table is made. generate() inside the context gives one square a site, as one pass
     over the finished text would. A context holds one run: a later one replaces it, with a warning
     unless it repeats the same text. The capture is filled when the context ends.
+
+    A model that computes its attention by itself (GPT-J, Bloom, DeBERTa, Longformer, …) runs as it
+    is and hands out its weights, n×n of them: its sites hold weights only, and more of them than
+    `most_weights` is an error before it runs.
     """
     tokenizer = tokenizer or getattr(model, "tokenizer", None)
     processor = processor or getattr(model, "processor", None)
@@ -65,12 +73,25 @@ def capture(
             f"dtype={dtype!r}: a capture keeps float16, float32 or, with None, what the model "
             f"computes with"
         )
-    recorder = Recorder(model, layers, values=values, dtype=DTYPES[dtype], progress=progress)
+    recorder: Recorder | Weigher
+    if model._can_set_attn_implementation():
+        recorder = Recorder(model, layers, values=values, dtype=DTYPES[dtype], progress=progress)
+    elif values:
+        raise ArgumentError(
+            f"values=True: {type(model).__name__} computes its attention by itself and hands out "
+            f"its weights alone. Capture it without values"
+        )
+    else:
+        recorder = Weigher(model, layers, bound=Bound(most_weights), progress=progress)
     result = Capture(())
     before = _implementations(model)
     register()
     try:
-        model.set_attn_implementation(NAME)
+        if isinstance(recorder, Recorder):
+            model.set_attn_implementation(NAME)
+        else:  # asked for weights, a module on sdpa may take a mask that was made for sdpa
+            for config, _ in before:
+                config._attn_implementation_internal = "eager"
         recorder.attach()
         yield result
     finally:
@@ -83,12 +104,9 @@ def capture(
 
 def _check(model: Any) -> None:
     if not isinstance(model, PreTrainedModel):
-        raise ArgumentError(f"a capture takes a Transformers model, and got {type(model).__name__}")
-    if not model._can_set_attn_implementation():
         raise ArgumentError(
-            f"{type(model).__name__} computes its attention by itself: it does not go through "
-            f"Transformers' attention interface, so limelight cannot see it. Models that have "
-            f'attn_implementation="sdpa" in Transformers 5 mostly do'
+            f"a capture takes a Transformers model, and got {type(model).__name__}: any other "
+            f"module goes to limelight.torch.capture(model)"
         )
     if any(m in m.__dict__[RECORDER].names for m in model.modules() if RECORDER in m.__dict__):
         raise ArgumentError(
@@ -110,13 +128,15 @@ def _implementations(model: PreTrainedModel) -> list[tuple[Any, Any]]:
     return [(config, config._attn_implementation_internal) for config in configs.values()]
 
 
-def _finish(recorder: Recorder, tokenizer: Any, processor: Any, facts: dict[str, Any]) -> Capture:
+def _finish(
+    recorder: Recorder | Weigher, tokenizer: Any, processor: Any, facts: dict[str, Any]
+) -> Capture:
     if not recorder.series:
         what = "was run" if recorder.inputs.ids or recorder.inputs.pixels is not None else "ran"
         raise ArgumentError(
             f"nothing was captured: no attention of {type(recorder.model).__name__} {what} through "
             f"Transformers' attention interface. Run the model inside the context; if it did run, "
-            f"it computes its attention by itself"
+            f"limelight.torch.capture(model) sees what calls torch's attention"
         )
     if any(series.replaced for series in recorder.series.values()):
         warnings.warn(
@@ -125,7 +145,7 @@ def _finish(recorder: Recorder, tokenizer: Any, processor: Any, facts: dict[str,
             stacklevel=4,
         )
     config, inputs = recorder.model.config, recorder.inputs
-    parts = list(recorder.series.values())
+    parts: list[Series | Weights] = [*recorder.series.values()]
     sites = tuple(
         part.site({**_labels(part, inputs, tokenizer), **_real(part, inputs)}) for part in parts
     )
@@ -145,9 +165,9 @@ def _finish(recorder: Recorder, tokenizer: Any, processor: Any, facts: dict[str,
     return Capture(sites, tokens, queries, image, grid, source)
 
 
-def _labels(series: Series, inputs: Inputs, tokenizer: Any) -> dict[str, Any]:
+def _labels(series: Series | Weights, inputs: Inputs, tokenizer: Any) -> dict[str, Any]:
     """Names for the keys and queries of a site, where its model part was called with ids."""
-    batch, nq, nk = series.query[0].shape[0], series.queries, series.keys
+    batch, nq, nk = series.batch, series.queries, series.keys
     if series.kind == "cross":
         keys = inputs.find_encoder(batch, nk)
         queries = inputs.received_by(series.name, batch, nq)
@@ -160,9 +180,9 @@ def _labels(series: Series, inputs: Inputs, tokenizer: Any) -> dict[str, Any]:
     }
 
 
-def _real(series: Series, inputs: Inputs) -> dict[str, Any]:
+def _real(series: Series | Weights, inputs: Inputs) -> dict[str, Any]:
     """Which keys and queries of a site are no padding, by the masks that the model was given."""
-    batch, nq, nk = series.query[0].shape[0], series.queries, series.keys
+    batch, nq, nk = series.batch, series.queries, series.keys
     if series.kind == "cross":
         queries = inputs.real(series.name, batch, nq)
         keys = inputs.real(series.name, batch, nk, "encoder_attention_mask")

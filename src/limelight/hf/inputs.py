@@ -15,6 +15,7 @@ from torch import nn
 from limelight.arrays import as_numpy
 from limelight.capture import Grid, Site
 from limelight.capture.site import Labels
+from limelight.writing.pieces import joined
 
 Array = NDArray[Any]
 MASKS = ("attention_mask", "encoder_attention_mask")
@@ -105,13 +106,19 @@ def texts(ids: Array, tokenizer: Any) -> Labels:
     """Each token as a person reads it, its leading space kept; without a tokenizer its number."""
     if tokenizer is None:
         return tuple(tuple(str(i) for i in entry) for entry in ids)
-    known: dict[int, str] = {}
-    for token in np.unique(ids):
-        text = tokenizer.decode([int(token)])
-        # Part of a character, in a byte-level vocabulary: the vocabulary's own spelling.
-        bad = not text or "\N{REPLACEMENT CHARACTER}" in text
-        known[int(token)] = str(tokenizer.convert_ids_to_tokens(int(token))) if bad else text
-    return tuple(tuple(known[int(i)] for i in entry) for entry in ids)
+    known: dict[tuple[int, ...], str | None] = {}
+
+    def decoded(some: tuple[int, ...]) -> str | None:
+        if some not in known:  # part of a character, in a byte-level vocabulary, is no text
+            text = str(tokenizer.decode(list(some)))
+            known[some] = None if "\N{REPLACEMENT CHARACTER}" in text else text
+        return known[some]
+
+    def entry(row: tuple[int, ...]) -> tuple[str, ...]:
+        spelled = [str(token) for token in tokenizer.convert_ids_to_tokens(list(row))]
+        return joined(lambda start, stop: decoded(row[start:stop]), spelled)
+
+    return tuple(entry(tuple(int(i) for i in row)) for row in ids)
 
 
 def patch_grid(config: Any, pixels: Array) -> Grid | None:

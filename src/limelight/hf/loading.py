@@ -145,7 +145,8 @@ def load(name: str | os.PathLike[str], *, dtype: Any = torch.float32, device: An
     if place.gguf is None:
         check_folder(place.folder)
     else:
-        Gguf(place.folder / place.gguf)  # checks every length in its header, which gguf trusts
+        with Gguf(place.folder / place.gguf):
+            pass  # every length in its header was checked, which gguf trusts
     try:
         with no_pickles(name), _one_reading(place):
             model = _model(place, dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -27,9 +26,10 @@ from limelight.masks import Explicit, as_mask
 from limelight.masks.allowed import Allowed
 from limelight.masks.measured import measure
 from limelight.torch import functional
+from limelight.torch.recording import kind_of
+from limelight.torch.rules import split
 
 LARGE = 1 << 20  # numbers in the queries of one call
-CROSS = re.compile(r"cross|encoder_attn|enc_?dec", re.IGNORECASE)
 
 
 class Recorder:
@@ -42,7 +42,7 @@ class Recorder:
         self.model, self.values, self.dtype, self.progress = model, values, dtype, progress
         self.names = {module: name for name, module in model.named_modules()}
         self.layers = layer_numbers(model)
-        self.wanted = self._choose(layers)
+        self.wanted = choose(layers, self.layers, type(model).__name__)
         self.series: dict[tuple[str, int], Series] = {}
         self.inputs = Inputs()
         self._depth = 0
@@ -156,28 +156,29 @@ class Recorder:
             return sum(self._calls.values()) - 1
         return layer_number(module, name)
 
-    def _choose(self, layers: Any) -> set[int] | None:
-        if layers is None:
-            return None
-        chosen = list(layers) if isinstance(layers, Iterable) else [layers]
-        numbers = sorted(self.layers)
-        wanted = set()
-        for layer in chosen:
-            if not isinstance(layer, Integral):
-                raise ArgumentError(
-                    f"layers={layers!r}: give layer numbers, as in layers=[0, -1], or None for all"
-                )
-            number = int(layer)
-            at = numbers[number] if -len(numbers) <= number < 0 else number
-            if at not in self.layers:
-                raise ArgumentError(
-                    f"layer {layer} does not exist: {type(self.model).__name__} has "
-                    f"{len(numbers)} layers, numbered from {numbers[0]} to {numbers[-1]}"
-                )
-            wanted.add(at)
-        if not wanted:
-            raise ArgumentError("no layer was asked for: give layer numbers, or None for all")
-        return wanted
+
+def choose(layers: Any, numbers: set[int], model: str) -> set[int] | None:
+    """The layers that were asked for, negative ones from the end; None for all."""
+    if layers is None:
+        return None
+    known = sorted(numbers)
+    wanted = set()
+    for layer in list(layers) if isinstance(layers, Iterable) else [layers]:
+        if not isinstance(layer, Integral):
+            raise ArgumentError(
+                f"layers={layers!r}: give layer numbers, as in layers=[0, -1], or None for all"
+            )
+        number = int(layer)
+        at = known[number] if -len(known) <= number < 0 else number
+        if at not in numbers:
+            raise ArgumentError(
+                f"layer {layer} does not exist: {model} has {len(known)} layers, numbered from "
+                f"{known[0]} to {known[-1]}"
+            )
+        wanted.add(at)
+    if not wanted:
+        raise ArgumentError("no layer was asked for: give layer numbers, or None for all")
+    return wanted
 
 
 def release() -> None:
@@ -219,14 +220,8 @@ def _attentions(names: dict[nn.Module, str]) -> list[tuple[nn.Module, str]]:
 
 
 def _kind(module: nn.Module, name: str, nq: int, nk: int, spans: Any) -> str:
-    """Whether queries and keys come from one sequence: by name, and where that is silent by size.
-
-    Fewer queries than keys is also a cache from before the capture began; then the mask is causal.
-    """
-    if getattr(module, "is_cross_attention", False) or CROSS.search(name.rpartition(".")[2]):
-        return "cross"
     sees_all = spans is not None and bool((spans[..., 0, :] == (0, nk)).all())
-    return "cross" if nk < nq or (1 < nq < nk and sees_all) else "self"
+    return kind_of(module, name, nq, nk, sees_all)
 
 
 def _allowed(mask: Any, nq: int, nk: int) -> Allowed:
@@ -241,15 +236,12 @@ def _with_hidden(asked: Asked) -> Asked:
     bias = asked.rule["bias"]
     if bias is None or not bias.is_floating_point():
         return asked
-    hidden = bias <= torch.finfo(bias.dtype).min / 2
-    if not hidden.any():
-        return asked
-    shown: Any = ~hidden
-    if asked.rule["mask"] is not None:
+    shown: Any
+    shown, rest = split(bias)
+    if shown is not None and asked.rule["mask"] is not None:
         shown = as_mask(asked.rule["mask"]) & Explicit(shown)
-    rest = torch.where(hidden, 0.0, bias)
-    left = rest if rest.requires_grad or rest.any() else None
-    return asked._replace(rule={**asked.rule, "mask": shown, "bias": left})
+    mask = asked.rule["mask"] if shown is None else shown
+    return asked._replace(rule={**asked.rule, "mask": mask, "bias": rest})
 
 
 def _without_tail(asked: Asked) -> Asked:

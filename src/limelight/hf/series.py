@@ -57,6 +57,10 @@ class Series:
     value: list[Array] = field(default_factory=list)
 
     @property
+    def batch(self) -> int:
+        return int(self.query[0].shape[0])
+
+    @property
     def keys(self) -> int:
         return sum(part.shape[2] for part in self.key)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from limelight.errors import ArgumentError
 from limelight.live.measure import Measure
 from limelight.live.off import Off
+from limelight.writing.frames import Frame, Tabular
 from limelight.writing.tables import columns, lit
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ LOGITS = 128  # tokens whose logits are held at once: 75 MB with SmolLM2's vocab
 
 
 @dataclass(frozen=True, eq=False)
-class Effects:
+class Effects(Tabular):
     """One number for each head: what a measure becomes without it.
 
     before   the measure with everything on
@@ -88,6 +89,12 @@ class Effects:
             "answer": self.answer, "against": self.against, "before": self.before,
             "columns": list(self.names), "change": self.change.tolist(),
         }  # fmt: skip
+
+    def frame(self) -> Frame:
+        """The measure without each head, its change and its cost, by layer and head."""
+        values = {"after": self.after, "change": self.change, "cost": self.cost}
+        axes = {"layer": range(len(self.after)), "head": self.names}
+        return Frame(axes, values, there=~np.isnan(self.after))
 
     def lines(self) -> list[tuple[str, ...]]:
         """Headings, then the change of each layer's heads."""

@@ -5,12 +5,12 @@
     tensors    a name, the sizes (innermost first), a type and a place each
     data       aligned, one tensor after the other
 
-Every length in the file is checked against what is there before it is used.
+Every length in the file is checked against what is there before it is used. The file is read, not
+mapped: one that somebody shortens is an error, where a map would end the program.
 """
 
 from __future__ import annotations
 
-import mmap
 import struct
 from dataclasses import dataclass
 from math import prod
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from limelight import intake
 from limelight.errors import FileError
 
 Array = NDArray[Any]
@@ -29,6 +30,7 @@ NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "
 TEXT, LIST = 8, 9
 PLAIN: dict[int, np.dtype[Any]] = {0: np.dtype("<f4"), 1: np.dtype("<f2")}  # what needs no package
 MOST_AXES = 4
+MALFORMED = (struct.error, UnicodeDecodeError, KeyError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -45,17 +47,21 @@ class Gguf:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            with open(path, "rb") as file:
-                self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:  # ValueError: an empty file
-            why = getattr(error, "strerror", None) or "it is empty"
-            raise FileError(f"{path}: cannot be read: {why}") from None
-        self._at = 0
+        self._file = intake.open_plain(path)
+        self._size, self._at = intake.state(self._file)[0], 0
         try:
             self._read()
-        except (struct.error, UnicodeDecodeError, KeyError, OverflowError, RecursionError):
-            raise self._damaged("its header is malformed, or the file was cut short") from None
+        except BaseException as error:
+            self._file.close()
+            if isinstance(error, MALFORMED):
+                raise self._damaged("its header is malformed, or the file was cut short") from None
+            raise
+
+    def __enter__(self) -> Gguf:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
     def __contains__(self, name: str) -> bool:
         return name in self.tensors
@@ -74,7 +80,8 @@ class Gguf:
             kind = gguf.GGMLQuantizationType(entry.kind)
             shape = gguf.quant_shape_to_byte_shape(entry.shape, kind)
             held = self._bytes(name, entry, prod(shape)).reshape(shape)
-            found: Array = gguf.dequantize(held, kind)
+            with np.errstate(all="ignore"):  # a damaged scale may be no number
+                found: Array = gguf.dequantize(held, kind)
         except (ValueError, NotImplementedError, KeyError) as error:
             raise FileError(
                 f"{self.path}: {name} is quantised in a way that gguf cannot read: {error}"
@@ -104,7 +111,7 @@ class Gguf:
         if kind != LIST:
             return self._number(NUMBERS[kind])
         inner, count = self._number("I"), self._number("Q")
-        if count > len(self._data) - self._at:
+        if count > self._size - self._at:
             raise self._damaged(f"it speaks of a list of {count:,}, and is smaller than that")
         if inner in (TEXT, LIST):
             return [self._value(inner) for _ in range(count)]
@@ -112,24 +119,32 @@ class Gguf:
 
     def _text(self) -> str:
         length = self._number("Q")
-        begin, self._at = self._at, self._at + length
-        if self._at > len(self._data):
+        if length > self._size - self._at:
             raise self._damaged("it ends inside a text")
-        return self._data[begin : self._at].decode("utf-8")
+        return self._take(length).decode("utf-8")
 
     def _number(self, form: str) -> Any:
         return self._numbers(f"<{form}")[0]
 
     def _numbers(self, form: str) -> tuple[Any, ...]:
-        found = struct.unpack_from(form, self._data, self._at)
-        self._at += struct.calcsize(form)
-        return found
+        return struct.unpack(form, self._take(struct.calcsize(form)))
+
+    def _take(self, count: int) -> bytes:
+        """The next bytes; fewer where the file ends, which nobody can unpack."""
+        self._at += count
+        try:
+            return self._file.read(count)
+        except OSError as error:
+            raise self._damaged(error.strerror or "it cannot be read") from None
 
     def _bytes(self, name: str, entry: Entry, count: int) -> Array:
         begin = self._start + entry.place
-        if begin + count > len(self._data):
-            raise self._damaged(f"{name} stands where the file has ended: it was cut short")
-        return np.frombuffer(self._data, np.uint8, count, begin)
+        if begin + count <= self._size:
+            self._file.seek(begin)
+            found = self._take(count)
+            if len(found) == count:
+                return np.frombuffer(found, np.uint8)
+        raise self._damaged(f"{name} stands where the file has ended: it was cut short")
 
     def _damaged(self, why: str) -> FileError:
         return FileError(f"{self.path}: the file is damaged: {why}")

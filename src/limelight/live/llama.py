@@ -26,10 +26,10 @@ SITE = "model.layers.{}.self_attn"
 
 def read(path: Path, progress: Callable[[str], None] | None = None) -> tuple[Decoder, Vocabulary]:
     """The model in the file; what is not of this family is refused, and the way out named."""
-    file = Gguf(path)
-    _check(path, file.facts)
     try:
-        return _read(path, file, progress)
+        with Gguf(path) as file:
+            _check(path, file.facts)
+            return _read(path, file, progress)
     except (TypeError, ValueError, ArithmeticError, IndexError, KeyError) as error:
         if isinstance(error, FileError):
             raise

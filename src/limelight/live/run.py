@@ -52,7 +52,7 @@ class Run:
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        return tuple(self.model.vocabulary.piece(i) for i in self.ids)
+        return self.model.vocabulary.tokens(self.ids)
 
     @property
     def text(self) -> str:

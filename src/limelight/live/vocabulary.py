@@ -10,9 +10,9 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from limelight.errors import ArgumentError, FileError
+from limelight.writing.pieces import BYTES, SPACE, SYMBOLS, joined_bytes
 
 CONTROL, USER, BYTE = 3, 4, 6  # of tokenizer.ggml.token_type
-SPACE = "▁"  # how SentencePiece writes one
 
 # Where a byte-level vocabulary may not merge across: over a text in which every letter is L, every
 # number N, a blank " ", a line's end n, other white space s, and all else O (an apostrophe ').
@@ -39,6 +39,10 @@ class Vocabulary(Protocol):
         """One token as a person reads it."""
         ...
 
+    def tokens(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """Those of a text as a person reads them, pieces of one character joined."""
+        ...
+
 
 class Characters:
     """A token a character."""
@@ -63,6 +67,9 @@ class Characters:
 
     def piece(self, token: int) -> str:
         return self.alphabet[token]
+
+    def tokens(self, ids: Sequence[int]) -> tuple[str, ...]:
+        return tuple(self.alphabet[i] for i in ids)
 
 
 class _Pieces:
@@ -101,6 +108,9 @@ class _Pieces:
         text = self.decode([token])
         return self.pieces[token] if not text or "\N{REPLACEMENT CHARACTER}" in text else text
 
+    def tokens(self, ids: Sequence[int]) -> tuple[str, ...]:
+        return joined_bytes([self.bytes(i) for i in ids], [self.pieces[i] for i in ids])
+
     def bytes(self, token: int) -> bytes:
         raise NotImplementedError
 
@@ -129,7 +139,7 @@ class BytePairs(_Pieces):
         piece = self.pieces[token]
         if self.kinds[token] in (CONTROL, USER):
             return piece.encode()
-        return bytes(_BYTES[symbol] for symbol in piece if symbol in _BYTES)
+        return bytes(BYTES[symbol] for symbol in piece if symbol in BYTES)
 
     def _plain(self, text: str, first: bool) -> list[int]:
         return [token for word in self._words(text) for token in self._word(word)]
@@ -149,7 +159,7 @@ class BytePairs(_Pieces):
         return next((at + len(s) for s in SUFFIXES if here.startswith(s)), 0)
 
     def _merged(self, word: str) -> tuple[int, ...]:
-        parts = [_SYMBOLS[byte] for byte in word.encode("utf-8", "replace")]
+        parts = [SYMBOLS[byte] for byte in word.encode("utf-8", "replace")]
         while len(parts) > 1:
             pairs = pairwise(parts)
             rank, at = min((self._ranks.get(p, len(self._ranks)), i) for i, p in enumerate(pairs))
@@ -226,14 +236,3 @@ def _shape(symbol: str) -> str:
         return "n" if symbol in "\r\n" else "s"
     kind = unicodedata.category(symbol)[0]
     return kind if kind in "LN" else "O"
-
-
-def _byte_symbols() -> list[str]:
-    """GPT-2's spelling: printable bytes as themselves, the others from U+0100 on."""
-    shown = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    hidden = iter(range(256, 512))
-    return [chr(byte if byte in shown else next(hidden)) for byte in range(256)]
-
-
-_SYMBOLS = _byte_symbols()
-_BYTES = {symbol: byte for byte, symbol in enumerate(_SYMBOLS)}

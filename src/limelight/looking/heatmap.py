@@ -63,6 +63,11 @@ class Heatmap:
         drawn: bytes = offered("pictures").heatmap(self, **how).png()
         return drawn
 
+    def pdf(self, **how: Any) -> bytes:
+        """As a PDF picture; see limelight.pictures.heatmap for what can be told."""
+        drawn: bytes = offered("pictures").heatmap(self, **how).pdf()
+        return drawn
+
     def __repr__(self) -> str:
         (r0, r1), (c0, c1) = self.rows, self.columns
         shape = " × ".join(str(n) for n in self.values.shape)

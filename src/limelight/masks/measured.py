@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from limelight.arrays import pick
 from limelight.errors import ShapeError
-from limelight.masks import Causal, Explicit, Lengths, Mask, Prefix, Window
+from limelight.masks import Causal, Documents, Explicit, Lengths, Mask, Prefix, Window
 from limelight.masks import spans as sp
 from limelight.masks.allowed import CHUNK, MOST_SLOTS, Allowed
 
@@ -150,6 +150,10 @@ def _candidates(spans: sp.Spans, nq: int, nk: int) -> Iterator[Mask | None]:
         for pad in pads:
             if band is not None or pad is not None:
                 yield pad if band is None else band if pad is None else band & pad
+    if nq == nk and used.all():  # the same keys, or the first of them, for neighbours
+        same = Documents(low[0] if len(low) == 1 else low)
+        yield same
+        yield Causal() & same
 
 
 def _padding(first: NDArray[Any], last: NDArray[Any], nk: int) -> list[Mask | None]:

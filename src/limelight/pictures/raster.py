@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ def draw(picture: Picture, ratio: float = 2.0) -> bytes:
         raise ArgumentError(
             f"a PNG of {width:,} × {height:,} dots is too large: make it smaller, or save an .svg"
         )
-    _tell(picture)
+    tell(picture)
     canvas = np.empty((height, width, 3), np.float32)
     canvas[:] = rgb(picture.surface)
     for mark in picture.marks:
@@ -36,10 +37,10 @@ def draw(picture: Picture, ratio: float = 2.0) -> bytes:
     return encode(np.rint(canvas).astype(np.uint8), round(ratio * 96 / 0.0254))
 
 
-def _tell(picture: Picture) -> None:
-    """Say which letters become boxes, and why."""
+def tell(picture: Picture, painted: Callable[[str], bool] = bool) -> None:
+    """Say which letters become boxes, and why; of the texts that are painted."""
     texts = (printable(mark.text) for mark in picture.marks if isinstance(mark, Label))
-    letters = "".join(dict.fromkeys("".join(map(lettering.boxed, texts))))
+    letters = "".join(dict.fromkeys("".join(map(lettering.boxed, filter(painted, texts)))))
     if letters:
         some = letters[:8] + ("…" if len(letters) > 8 else "")
         why = fonts.missing() or "no font on this machine has them"

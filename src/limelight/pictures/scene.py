@@ -1,4 +1,4 @@
-"""A picture as a list of marks, drawn once and written as SVG or PNG.
+"""A picture as a list of marks, drawn once and written as SVG, PNG or PDF.
 
 Units are CSS pixels, y down. A label's point is the middle of its line of text; its angle turns it
 clockwise about that point.
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from limelight.errors import ArgumentError
 from limelight.views.palette import theme_of
 from limelight.writing.files import write_whole
+
+ENDINGS = (".svg", ".png", ".pdf")  # of files that a picture is written to
 
 
 @dataclass(frozen=True)
@@ -109,15 +111,23 @@ class Picture:
 
         return draw(self, ratio)
 
+    def pdf(self) -> bytes:
+        """As a PDF file of one page, its text searchable."""
+        from limelight.pictures.pdf import write
+
+        return write(self)
+
     def save(self, path: str | Path, ratio: float = 2.0) -> None:
-        """Written to a file, by its name's ending: .svg or .png."""
+        """Written to a file, by its name's ending: .svg, .png or .pdf."""
         path = Path(path)
         kind = path.suffix.lower()
-        if kind not in (".svg", ".png"):
+        if kind not in ENDINGS:
             raise ArgumentError(
-                f"{path.name} ends in {kind or 'nothing'}: a picture is written as .svg or .png"
+                f"{path.name} ends in {kind or 'nothing'}: a picture is written as "
+                f"{' or '.join(ENDINGS)}"
             )
-        data = self.svg().encode() if kind == ".svg" else self.png(ratio)
+        made = {".svg": lambda: self.svg().encode(), ".png": lambda: self.png(ratio)}
+        data = made.get(kind, self.pdf)()
         write_whole(path, lambda file: file.write(data))
 
     def beside(self, *others: Picture, gap: float = 16.0) -> Picture:

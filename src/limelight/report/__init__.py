@@ -1,6 +1,15 @@
 """Report: a capture as one HTML file that opens anywhere, without a server or a network."""
 
+from limelight.report.comparison import comparison_page, write_comparison
 from limelight.report.page import Written, report, write_report
 from limelight.views.bundle import Bundle, bundle
 
-__all__ = ["Bundle", "Written", "bundle", "report", "write_report"]
+__all__ = [
+    "Bundle",
+    "Written",
+    "bundle",
+    "comparison_page",
+    "report",
+    "write_comparison",
+    "write_report",
+]

@@ -1,21 +1,28 @@
-"""capture(): what limelight's own modules attend to, as a Capture; no torch to look at it."""
+"""capture(): what a model's attention does while the context is open, as a Capture."""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from limelight.arrays import as_numpy, index
+from limelight.arrays import as_array, index, is_integer
 from limelight.capture import Capture, Grid, Site
-from limelight.capture.site import Labels
+from limelight.capture.bound import DEFAULT, Bound
+from limelight.capture.site import Labels, as_labels
 from limelight.errors import ArgumentError
-from limelight.masks import as_mask
-from limelight.torch.modules import SelfAttention
+from limelight.torch import bridge, flex
+from limelight.torch.monitor import patch
+from limelight.torch.recording import Names, Recorder
+from limelight.torch.seeing import Seeing
+from limelight.writing.pieces import readable
 
 
 @contextmanager
@@ -23,87 +30,124 @@ def capture(
     model: nn.Module,
     *,
     tokens: Sequence[Sequence[str]] = (),
+    query_tokens: Sequence[Sequence[str]] = (),
+    real: Any = None,
     image: Any = None,
     grid: Grid | None = None,
     source: dict[str, Any] | None = None,
     layers: int | Sequence[int] | None = None,
     values: bool = True,
+    most_weights: int = DEFAULT,
 ) -> Iterator[Capture]:
-    """Keep the queries and keys of every SelfAttention in `model` that runs inside the context.
+    """Keep the queries and keys of every attention that `model` runs inside the context.
 
-    tokens       a text for each position, one sequence for each batch entry
-    image, grid  uint8 [B, height, width, 3] and where its patches stand among the positions
-    source       facts to keep with the capture, such as the text and the licence
-    layers       numbers of the SelfAttention modules in the model's order (negative ones from the
-                 end); None for all
-    values       keep the values too
+    tokens        a text for each position, one sequence for each batch entry; as people or
+                  tokenizers spell them
+    query_tokens  those of a decoder that looks at other positions than its own
+    real          True where a position is no padding, [batch, length]; where it is not given,
+                  nn.MultiheadAttention's key_padding_mask and the masks tell
+    image, grid   uint8 [B, height, width, 3] and where its patches stand among the positions
+    source        facts to keep with the capture, such as the text and the licence
+    layers        which of the modules that attend, numbered in the order in which they first run
+                  (negative ones from the end); None for all
+    values        keep the values too
+    most_weights  bytes that may be kept of weights from modules that compute them by hand
 
-    The capture is filled when the context ends; a module that runs twice is kept as it ran last.
+    Seen is whatever calls torch's scaled_dot_product_attention, nn.MultiheadAttention and what is
+    built of it, flex_attention, and limelight's own functions and modules: these run on limelight
+    meanwhile. Of a module that multiplies by hand and takes a softmax over the last of four axes
+    (or of three, where it has an attribute such as `num_heads`), the weights are kept as they are,
+    and cells show them without their arithmetic. A site bears the path of the module that called;
+    a second call of the same module is a site of its own, `name#1`. The capture is filled when the
+    context ends.
 
     >>> import torch
-    >>> model = nn.Sequential(SelfAttention(8, heads=2), SelfAttention(8, heads=2))
-    >>> with capture(model, tokens=["abc"]) as cap:
+    >>> layer = nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
+    >>> model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    >>> with torch.no_grad(), capture(model, tokens=["abc"]) as cap:
     ...     _ = model(torch.ones(1, 3, 8))
-    >>> cap
-    Capture(2 sites; batch 1, 2 heads, 3 × 3)
+    >>> [site.name for site in cap]
+    ['layers.0.self_attn', 'layers.1.self_attn']
     """
-    labels = tuple(tuple(entry) for entry in tokens)
-    modules = [(name, m) for name, m in model.named_modules() if isinstance(m, SelfAttention)]
-    chosen = _choose(layers, len(modules))
-    sites: dict[int, Site] = {}
-    hooks = [
-        module.register_forward_hook(
-            _Keeper(sites, name or "attention", layer, labels, values), with_kwargs=True
-        )
-        for layer, (name, module) in enumerate(modules)
-        if layer in chosen
-    ]
-    result = Capture((), labels, (), image, grid, source or {})
-    try:
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"a capture takes a torch module, and got {type(model).__name__}")
+    wanted = _numbers(layers)
+    names = Names(
+        as_labels(tokens, "tokens"), as_labels(query_tokens, "query_tokens"), _flags(real)
+    )
+    recorder = Recorder(patch.bare(model), wanted, values=values, bound=Bound(most_weights))
+    result = Capture((), names.tokens, names.query_tokens, image, grid, source or {})
+    with ExitStack() as opened:
+        opened.callback(patch.Patch(model, sdpa=True).remove)
+        _eager(model, opened)
+        bridge.observers.append(recorder)
+        opened.callback(bridge.observers.remove, recorder)
+        opened.enter_context(Seeing(recorder))
         yield result
-    finally:
-        for hook in hooks:
-            hook.remove()
-    if not sites:
-        raise ArgumentError(
-            "nothing was captured: run the model inside the context; its attention must be "
-            "limelight.torch.SelfAttention"
+    object.__setattr__(result, "sites", _sites(recorder, wanted, names, type(model).__name__))
+
+
+def _eager(model: nn.Module, opened: ExitStack) -> None:
+    """Compiled code runs as it was written meanwhile: in a finished graph nothing is to be seen."""
+    if "torch._dynamo" not in sys.modules:  # nothing can have been compiled
+        return
+    opened.enter_context(torch.compiler.set_stance("force_eager"))
+    if flex.MODULE in sys.modules:  # its advice to compile would be about our doing
+        opened.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
+    if any(m._compiled_call_impl is not None or hasattr(m, "_orig_mod") for m in model.modules()):
+        warnings.warn(
+            f"{type(patch.bare(model)).__name__} is compiled: inside the capture it runs eager, "
+            f"since nothing can be seen in a compiled graph. Afterwards it is compiled as before",
+            stacklevel=5,
         )
-    object.__setattr__(result, "sites", tuple(sites[layer] for layer in sorted(sites)))
 
 
-def _choose(layers: int | Sequence[int] | None, count: int) -> set[int]:
+def _sites(
+    recorder: Recorder, wanted: Sequence[int] | None, names: Names, model: str
+) -> tuple[Site, ...]:
+    if not recorder.order:
+        raise ArgumentError(
+            f"nothing was captured: run the model inside the context. If it did run, nothing in "
+            f"{model} asked for attention in a way that can be seen: torch's "
+            f"scaled_dot_product_attention, nn.MultiheadAttention, flex_attention, limelight's "
+            f"functions, or a softmax over [batch, heads, queries, keys]; TorchScript hides them "
+            f"all. Weights that you have yourself: limelight.Site.from_weights"
+        )
+    where = f" among the modules of {model} that attend"
+    chosen = None if wanted is None else {
+        index(layer, len(recorder.order), "layer", where) for layer in wanted
+    }  # fmt: skip
+    sites = [s for s in recorder.sites if chosen is None or s.layer in chosen]
+    found = tuple(replace(site, **names.of(site)) for site in sites)
+    if (names.tokens or names.query_tokens) and not any(s.tokens or s.query_tokens for s in found):
+        sizes = sorted({(s.batch, s.queries, s.keys) for s in found})
+        given = [len(entry) for entry in names.tokens or names.query_tokens]
+        raise ArgumentError(
+            f"tokens names {given} positions, and no site has those: they are (batch, queries, "
+            f"keys) {', '.join(map(str, sizes[:6]))}. Give one sequence of texts for each entry"
+        )
+    return found
+
+
+def _numbers(layers: int | Sequence[int] | None) -> list[int] | None:
     if layers is None:
-        return set(range(count))
+        return None
     asked = list(layers) if isinstance(layers, Iterable) else [layers]
-    where = " among the model's limelight.torch.SelfAttention modules"
-    return {index(layer, count, "layer", where) for layer in asked}
+    for layer in asked:
+        if not is_integer(layer):
+            raise ArgumentError(f"layer {layer!r} is not a whole number")
+    return asked
 
 
-class _Keeper:
-    """Stands behind one module and turns each of its passes into a site."""
+def _texts(given: Any, name: str) -> Labels:
+    return tuple(readable(entry) for entry in as_labels(given, name))
 
-    def __init__(
-        self, sites: dict[int, Site], name: str, layer: int, labels: Labels, values: bool
-    ) -> None:
-        self.sites, self.name, self.layer = sites, name, layer
-        self.labels, self.values = labels, values
 
-    @torch.no_grad()
-    def __call__(
-        self, module: SelfAttention, args: tuple[Any, ...], kwargs: dict[str, Any], _: Tensor
-    ) -> None:
-        if kwargs.get("cache") is not None:
-            raise ArgumentError(f"{self.name} ran with a cache, whose older keys a capture does "
-                                f"not see: run the whole text in one pass")  # fmt: skip
-        x: Tensor = args[0] if args else kwargs["x"]
-        query, key, value = module.project(x if x.ndim == 3 else x[None])
-        rule = module._options(kwargs.get("mask"))
-        sinks = rule["sinks"]
-        self.sites[self.layer] = Site(
-            self.name, self.layer, as_numpy(query), as_numpy(key),
-            as_numpy(value) if self.values else None, scale=rule["scale"], softcap=rule["softcap"],
-            sinks=None if sinks is None else np.array(as_numpy(sinks)),
-            mask=None if rule["mask"] is None else as_mask(rule["mask"]).numpy(),
-            tokens=self.labels,
-        )  # fmt: skip
+def _flags(real: Any) -> Any:
+    if real is None:
+        return None
+    flags = as_array(real)
+    if flags.ndim != 2:
+        raise ArgumentError(f"real has shape {flags.shape}: give [batch, length], True at text")
+    return flags.astype(np.bool_)

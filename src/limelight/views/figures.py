@@ -37,7 +37,7 @@ KINDS = (
     FigureKind(name="effective_keys", title="Effective keys", lit="low",
                meaning="how many evenly used keys would be as spread"),
     FigureKind(name="gradient", title="Gradient p·(1−p)", lit="low", scale=(0.0, 0.25),
-               meaning="how much the top weight still moves with its score; small also where a "
+               meaning="how much the top weight still moves with its logit; small also where a "
                        "row is spread wide"),
     FigureKind(name="not_a_number", title="Rows not a number", meaning="how many rows are NaN"),
 )  # fmt: skip

@@ -79,8 +79,16 @@ class Cell:
         )
         return f"{where}{names[0]} looks at {names[1]}"
 
+    @property
+    def only_weight(self) -> bool:
+        """Whether the weight is all that is known: nothing is compared, the bias says it all."""
+        return self.bias is not None and not self.query.any() and not self.key.any()
+
     def lines(self) -> list[tuple[str, str]]:
         """The calculation as (step, arithmetic) pairs, in order."""
+        if self.only_weight:
+            given = "as it was given: no queries and keys were kept with the weights"
+            return [("weight", f"{number(self.weight)}, {given}"), *self._mix()]
         terms = " + ".join(
             f"{operand(q)}·{operand(k)}" for q, k in zip(self.query[:6], self.key[:6], strict=True)
         )
@@ -122,14 +130,13 @@ class Cell:
                     f"{number(self.weight)}, divided by the row's sum",
                 )
             )
-        if self.value is not None and self.contribution is not None:
-            lines.append(
-                (
-                    "mix",
-                    f"{number(self.weight)} × {vector(self.value)} = {vector(self.contribution)}",
-                )
-            )
-        return lines
+        return [*lines, *self._mix()]
+
+    def _mix(self) -> list[tuple[str, str]]:
+        if self.value is None or self.contribution is None:
+            return []
+        taken = f"{number(self.weight)} × {vector(self.value)} = {vector(self.contribution)}"
+        return [("mix", taken)]
 
     def _repr_html_(self) -> str:
         rows = "".join(

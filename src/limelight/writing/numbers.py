@@ -50,6 +50,18 @@ def counted(count: int, word: str) -> str:
     return f"{count:,} {word if count == 1 else plural}"
 
 
+def in_bytes(count: int) -> str:
+    """How much memory.
+
+    >>> in_bytes(800), in_bytes(72_500_000_000)
+    ('800 bytes', '72.5 GB')
+    """
+    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return counted(count, "byte")
+
+
 def operand(value: float, written: Callable[[float], str] = number) -> str:
     """A number beside an operator: a negative one in brackets."""
     return f"({written(value)})" if value < 0 else written(value)

@@ -11,5 +11,5 @@ export const STARTS: Readonly<Record<string, Start>> = {
   bert: { words: "every word looks at the one before", query: { head: "0.2", cell: "3.2" } },
   gpt: { words: "letters look at the first letter of their word", query: { head: "2.0", cell: "81.79" } },
   code: { words: "inside brackets, a look at the one that opened them", query: { head: "4.2", cell: "124.121" } },
-  vit: { words: "the patches from which a digit is read", query: { head: "3.3", look: "image", cell: "0.7" } },
+  vit: { words: "where the model looks while it reads a digit", query: { head: "3.3", look: "image", cell: "0.7" } },
 };

@@ -541,7 +541,7 @@ export const FIGURES: readonly FigureKind[] = [
   {"name": "entropy", "title": "Entropy", "meaning": "mean entropy of the rows, in nats", "lit": "low", "scale": null},
   {"name": "spread", "title": "Spread", "meaning": "entropy as a share of the most it could be", "lit": "low", "scale": [0.0, 1.0]},
   {"name": "effective_keys", "title": "Effective keys", "meaning": "how many evenly used keys would be as spread", "lit": "low", "scale": null},
-  {"name": "gradient", "title": "Gradient p·(1−p)", "meaning": "how much the top weight still moves with its score; small also where a row is spread wide", "lit": "low", "scale": [0.0, 0.25]},
+  {"name": "gradient", "title": "Gradient p·(1−p)", "meaning": "how much the top weight still moves with its logit; small also where a row is spread wide", "lit": "low", "scale": [0.0, 0.25]},
   {"name": "not_a_number", "title": "Rows not a number", "meaning": "how many rows are NaN", "lit": "high", "scale": null},
 ];
 export const RUN_FIGURES: readonly RunFigure[] = ["max_logit", "max_prob", "entropy", "spread", "peaked", "saturated", "not_a_number"];

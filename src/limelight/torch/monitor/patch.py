@@ -1,7 +1,8 @@
-"""What a monitor does to a model while it is open: names on its modules, and torch's function."""
+"""What a monitor or a capture does to a model: names on its modules, and torch's function."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from inspect import signature
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -12,7 +13,7 @@ from torch import nn
 from limelight.torch import bridge, functional
 from limelight.torch.bridge import SITE
 
-_stack: list[str] = []  # names of the modules whose forward is under way, innermost last
+_stack: list[nn.Module] = []  # modules whose forward is under way, innermost last
 _patches: list[Patch] = []
 _before: WeakKeyDictionary[nn.Module, list[Any]] = WeakKeyDictionary()  # names, one for each patch
 
@@ -29,10 +30,9 @@ class Patch:
         self._named: list[nn.Module] = []
         self._hooks: list[Any] = []
         for path, module in bare(model).named_modules():
-            name = path.replace("_orig_mod.", "").replace("_checkpoint_wrapped_module.", "")
             self._named.append(module)
             _before.setdefault(module, []).append(module.__dict__.get(SITE))
-            module.__dict__[SITE] = name or type(module).__name__
+            module.__dict__[SITE] = plain(path) or type(module).__name__
             if sdpa and not _is_leaf(module):
                 self._hooks.append(module.register_forward_pre_hook(_enter))
                 self._hooks.append(module.register_forward_hook(_leave, always_call=True))
@@ -40,11 +40,11 @@ class Patch:
         if sdpa:
             _patches.append(self)
             nn.functional.scaled_dot_product_attention = _attention
-            nn.functional.multi_head_attention_forward = _multi_head
+            nn.functional.multi_head_attention_forward = multi_head
 
     def current(self) -> str:
-        """The module whose forward is under way."""
-        return _stack[-1] if _stack else ""
+        """The name of the module whose forward is under way."""
+        return site_of(_stack[-1]) if _stack else ""
 
     def remove(self) -> None:
         for module in self._named:
@@ -62,10 +62,20 @@ class Patch:
         if self in _patches:
             _patches.remove(self)
             if not _patches:
-                nn.functional.scaled_dot_product_attention = _torch_attention
-                nn.functional.multi_head_attention_forward = _torch_multi_head
+                nn.functional.scaled_dot_product_attention = torch_attention
+                nn.functional.multi_head_attention_forward = torch_multi_head
                 _stack.clear()
         self._named, self._hooks = [], []
+
+
+def running() -> Sequence[nn.Module]:
+    """The modules whose forward is under way, the innermost last."""
+    return _stack
+
+
+def plain(path: str) -> str:
+    """A module's path without what torch.compile and checkpointing put into it."""
+    return path.replace("_orig_mod.", "").replace("_checkpoint_wrapped_module.", "")
 
 
 def site_of(module: nn.Module) -> str:
@@ -84,9 +94,9 @@ def bare(model: nn.Module) -> nn.Module:
         model = inner
 
 
-_torch_attention = nn.functional.scaled_dot_product_attention
-_torch_multi_head = nn.functional.multi_head_attention_forward
-_arguments = signature(_torch_multi_head)
+torch_attention = nn.functional.scaled_dot_product_attention
+torch_multi_head = nn.functional.multi_head_attention_forward
+multi_head_arguments = signature(torch_multi_head)
 
 
 def _attention(
@@ -94,23 +104,23 @@ def _attention(
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> torch.Tensor:  # fmt: skip
     given = (query, key, value, attn_mask, dropout_p, is_causal)
-    site = _stack[-1] if _stack else ""
+    site = site_of(_stack[-1]) if _stack else ""
     return functional.scaled_dot_product_attention(*given, scale, enable_gqa, site=site)
 
 
-def _multi_head(*given: Any, **named: Any) -> Any:
-    asked = _arguments.bind(*given, **named)
+def multi_head(*given: Any, **named: Any) -> Any:
+    asked = multi_head_arguments.bind(*given, **named)
     asked.apply_defaults()
     if asked.arguments["need_weights"] and bridge.watched():
         # Without dropout: health is that of the weights before it, and nothing is drawn.
         asked.arguments.update(need_weights=False, training=False)
         with torch.no_grad():
-            _torch_multi_head(*asked.args, **asked.kwargs)
-    return _torch_multi_head(*given, **named)
+            torch_multi_head(*asked.args, **asked.kwargs)
+    return torch_multi_head(*given, **named)
 
 
 def _enter(module: nn.Module, _: Any) -> None:
-    _stack.append(site_of(module))
+    _stack.append(module)
 
 
 def _leave(module: nn.Module, *_: Any) -> None:

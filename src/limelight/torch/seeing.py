@@ -1,0 +1,63 @@
+"""Seeing: while it is open, what a model asks torch for as attention runs on limelight.
+
+torch.overrides.TorchFunctionMode meets every call of torch's functions, however they were imported.
+While one is open nn.MultiheadAttention and nn.TransformerEncoder leave their fused paths by
+themselves; what they then call inside torch.nn.functional, monitor/patch.py makes visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from limelight.torch import flex, functional
+from limelight.torch.monitor import patch
+from limelight.torch.recording import Recorder
+
+SOFTMAX = {F.softmax, torch.softmax, torch.special.softmax, Tensor.softmax}
+
+
+class Seeing(TorchFunctionMode):
+    """Routes scaled_dot_product_attention and flex_attention to limelight, tells of the rest."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is patch.torch_attention and self._recorder.listens:
+            return functional.scaled_dot_product_attention(*args, **kwargs)
+        if func in (patch.multi_head, patch.torch_multi_head):
+            return self._multi_head(args, kwargs)
+        if func in SOFTMAX and self._recorder.listens:
+            return self._softmax(func, args, kwargs)
+        if flex.is_flex(func) and self._recorder.listens:
+            return flex.attention(func, args, self._recorder.weights)
+        return func(*args, **kwargs)
+
+    def _multi_head(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """torch's own function: what stands in its place while it is patched has called it."""
+        asked = patch.multi_head_arguments.bind(*args, **kwargs).arguments
+        query, key, padding = asked["query"], asked["key"], asked.get("key_padding_mask")
+        same = query.shape == key.shape and query.data_ptr() == key.data_ptr()
+        with self._recorder.told(same, padding):
+            return patch.torch_multi_head(*args, **kwargs)
+
+    def _softmax(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        found: Tensor = func(*args, **kwargs)
+        axis = args[1] if len(args) > 1 else kwargs.get("dim")
+        if found.ndim in (3, 4) and axis in (-1, found.ndim - 1):
+            logits = args[0] if args else kwargs["input"]
+            nothing = (logits == -torch.inf).all(-1, keepdim=True)  # a row without keys
+            self._recorder.weights(found.masked_fill(nothing, 0.0))
+        return found
