@@ -2,6 +2,7 @@
 import { mount } from "svelte";
 import "../tokens.css";
 import "../base.css";
+import "../print.css";
 import { answerWith } from "$lib/api";
 import { router } from "$lib/router.svelte";
 import type { LessonsData } from "$lib/schema";
