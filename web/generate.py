@@ -20,6 +20,7 @@ import msgspec
 from msgspec import inspect
 
 from limelight import journal
+from limelight.health import PEAKED, SATURATED
 from limelight.lessons.data import LessonsData
 from limelight.looking.pyramid import SIDE
 from limelight.studio.answers import Problem
@@ -27,7 +28,7 @@ from limelight.studio.api import ENDPOINTS
 from limelight.studio.api.experiments import TrainingFigure
 from limelight.studio.api.learn import Step
 from limelight.studio.endpoint import Asked, MediaTypes
-from limelight.views import figures, looks, palette, schema, tiles
+from limelight.views import differences, figures, looks, palette, schema, tiles
 
 SOURCE = Path(__file__).parent / "src"
 NOTE = "Written by web/generate.py from limelight's Python: change that, not this."
@@ -38,7 +39,8 @@ LITERALS = {
 CONSTANTS = {
     "TILE_SIDE": SIDE, "HIDDEN": tiles.HIDDEN, "HIDDEN_16": tiles.HIDDEN_16,
     "NAN_16": tiles.NAN_16, "LIT_16": tiles.LIT_16, "HIDDEN_WORD": tiles.HIDDEN_WORD,
-    "NAN_WORD": tiles.NAN_WORD, "LEAST": looks.LEAST,
+    "NAN_WORD": tiles.NAN_WORD, "LEAST": looks.LEAST, "PEAKED": PEAKED, "SATURATED": SATURATED,
+    "HIDDEN_CHANGE": differences.HIDDEN_CHANGE,
 }  # fmt: skip
 TOKENS = {
     "surface": "surface", "ink": "ink", "ink-soft": "soft", "line": "line", "hidden": "hidden",

@@ -60,7 +60,7 @@ def test_the_shelf_lists_the_captures_and_opens_one(open_tab: Open) -> None:
     cards.filter(has_text="deeper / vision").wait_for()
     assert cards.filter(has_text="<b>sample</b>").count() == 1  # text, not a tag
     cards.filter(has_text="23 tokens").get_by_role("link").click()
-    page.get_by_role("heading", name="Layer 0, head 0").wait_for()
+    page.get_by_role("heading", name="Layer 1, head 1").wait_for()
     assert page.url.endswith("#/explore/sample")
 
 
@@ -76,7 +76,7 @@ def test_files_that_cannot_be_opened_are_named(open_tab: Open) -> None:
 )
 def test_what_the_capture_does_not_have_leaves_the_address(open_tab: Open, query: str) -> None:
     page = open_tab(f"#/explore/sample?{query}")
-    page.get_by_role("heading", name="Layer 0, head 0").wait_for()
+    page.get_by_role("heading", name="Layer 1, head 1").wait_for()
     page.wait_for_url("**#/explore/sample")
 
 
@@ -124,7 +124,7 @@ def test_the_ring_of_a_chosen_head_leaves_its_number_free(open_tab: Open, width:
 def test_what_stands_out_comes_in_the_librarys_order(open_tab: Open, sample: Capture) -> None:
     page = open_tab("#/explore/sample")
     page.get_by_role("button", name="What stands out").click()
-    page.get_by_label("Figure").select_option("entropy")
+    page.get_by_label("Colour by").select_option("entropy")
     listed = page.get_by_role("region", name="Heads").get_by_role("listitem")
     listed.first.wait_for()
     order = findings(sample, [health_of(site, 0) for site in sample.sites], kinds(sample))
@@ -197,13 +197,13 @@ def test_hovering_tells_row_and_column(open_tab: Open, sample: Capture) -> None:
 
 def test_a_link_restores_exactly_what_is_shown(open_tab: Open) -> None:
     page = open_tab("#/explore/sample?head=1.1")
-    page.get_by_label("Figure").select_option("spread")
+    page.get_by_label("Colour by").select_option("spread")
     click_cell(page, 9, 4, 23, 23)
     page.get_by_role("button", name="Zoom in").click()
     page.get_by_label("Brightness").fill("3")
-    page.get_by_role("button", name="Compare with another head").click()
-    page.get_by_role("button", name=re.compile("layer 0, head 2")).click()
-    page.wait_for_url(re.compile("with=1.2"))
+    page.get_by_role("button", name="Put another head beside it").click()
+    page.get_by_role("button", name=re.compile("layer 0, head 2")).first.click()
+    page.wait_for_url(re.compile("with=0.2"))
     page.wait_for_load_state("networkidle")
     page.get_by_role("button", name="Copy link").click()
     page.get_by_text(re.compile("Link copied|address bar")).wait_for()
@@ -213,8 +213,8 @@ def test_a_link_restores_exactly_what_is_shown(open_tab: Open) -> None:
     pixels = map_of(page, "layer 0, head 2").screenshot()
     hash_ = link[link.index("#") :]
     for part in (
-        "head=0.2",
-        "with=1.2",
+        "head=1.1",
+        "with=0.2",
         "figure=spread",
         "cell=9.4",
         "rows=",
@@ -223,7 +223,7 @@ def test_a_link_restores_exactly_what_is_shown(open_tab: Open) -> None:
     ):
         assert part in hash_
     again = open_tab(hash_)
-    again.get_by_text("layer 0, head 2, query 9, key 4", exact=False).wait_for()
+    again.get_by_text("layer 1, head 1, query 9, key 4", exact=False).wait_for()
     again.wait_for_load_state("networkidle")
     for _ in range(20):  # what is pointed at follows a moment later
         if words(again) == before:
@@ -255,7 +255,7 @@ def test_back_goes_back(open_tab: Open) -> None:
     page.go_back()
     page.get_by_role("application", name=re.compile("Weights of layer 2, head 0")).wait_for()
     page.go_back()
-    page.get_by_role("heading", name="Layer 0, head 0").wait_for()
+    page.get_by_role("heading", name="Layer 1, head 1").wait_for()
 
 
 def test_two_heads_move_together(open_tab: Open) -> None:
@@ -277,7 +277,7 @@ def test_two_heads_move_together(open_tab: Open) -> None:
 def test_a_head_is_compared_with_its_neighbour(open_tab: Open) -> None:
     for head, other in (("0.0", "layer 0, head 1"), ("2.3", "layer 2, head 2")):
         page = open_tab(f"#/explore/sample?head={head}")
-        page.get_by_role("button", name="Compare with another head").click()
+        page.get_by_role("button", name="Put another head beside it").click()
         page.get_by_role("application", name=re.compile(f"Weights of {other}")).wait_for()
         page.get_by_role("heading", name=re.compile("Two heads Choosing a head")).wait_for()
 
@@ -288,7 +288,7 @@ def test_a_studio_that_has_stopped_is_said_so(
     running = start_studio()
     page = browser.new_page()
     page.goto(f"{running.origin}/?token={running.token}#/explore/llama")
-    map_of(page, "layer 0, head 0").wait_for()
+    map_of(page, "layer 11, head 1").wait_for()
     page.wait_for_load_state("networkidle")
     stop(running)
     page.get_by_role("button", name=re.compile("layer 1, head 0")).click()
@@ -359,6 +359,7 @@ def test_a_long_map_zooms_down_to_single_cells(open_tab: Open) -> None:
 def test_a_fast_drag_asks_only_for_what_stays_in_view(open_tab: Open) -> None:
     page = open_tab("#/explore/long?rows=0-256&columns=0-256")
     page.wait_for_load_state("networkidle")
+    map_of(page).evaluate("map => map.scrollIntoView({block: 'center'})")
     box = map_of(page).bounding_box()
     middle = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     for _ in range(4):

@@ -120,7 +120,7 @@ def test_typing_writing_and_switching_in_the_page(
     line.fill(LINE)
     nth = page.get_by_role("list", name="Next tokens").get_by_role("button").first
     nth.filter(has_text="n").wait_for()
-    page.get_by_role("heading", name="Layer 0, head 0").wait_for()
+    page.get_by_role("heading", name="Layer 0, head 4").wait_for()  # what stands out most
     assert shares(page)["n"] == pytest.approx(gpt.run(LINE).next(1)[0].probability, abs=1e-4)
     nth.click()
     page.wait_for_url(re.compile("Juliet\\+is\\+the\\+sun"))
@@ -140,8 +140,11 @@ def test_typing_writing_and_switching_in_the_page(
     assert re.search(r"off=3\.0", page.url)
     assert re.search(r"head=3\.0", page.url)
     page.get_by_role("button", name="What does each head do?").click()
-    cost = gpt.effects(LINE).change[1, 3]
-    page.get_by_role("button", name=f"Layer 1, head 3: {cost:.3f}".replace("-", "−")).click()
+    cost = f"{gpt.effects(LINE).change[1, 3]:.3f}".replace("-", "−")
+    grid = page.get_by_role("grid", name="Layers by heads, coloured by effect")
+    grid.get_by_role("button", name=re.compile(f"layer 1, head 3, effect {cost}")).click()
+    assert grid.locator("button.off").get_attribute("data-at") == "3,0"
+    assert "off" in grid.locator("button.off").get_attribute("aria-label").split(", ")
     page.get_by_role("heading", name="Layer 1, head 3").wait_for()
     page.get_by_role("button", name="All on").click()
     page.get_by_text("None. Choose a head").wait_for()

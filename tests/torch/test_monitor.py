@@ -253,6 +253,38 @@ def test_a_transformers_model() -> None:
     assert [site["rows"] for site in record["sites"]] == [18, 18]
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_is_no_row(side: str) -> None:
+    """A padded batch gives the figures of its two texts, each run alone."""
+    transformers = pytest.importorskip("transformers")
+    from limelight.hf import register
+
+    register()
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
+    )  # fmt: skip
+    torch.manual_seed(3)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="limelight")
+    model.train()
+    long, short = torch.randint(64, (9,)), torch.randint(64, (4,))
+    gap = torch.zeros(5, dtype=torch.long)
+    padded = torch.cat([gap, short] if side == "left" else [short, gap])
+    real = torch.ones(2, 9, dtype=torch.long)
+    real[1, slice(0, 5) if side == "left" else slice(4, 9)] = 0
+    with Monitor(model, every=1) as monitor:
+        model(torch.stack([long, padded]), real, position_ids=(real.cumsum(1) - 1).clamp(0))
+        together = monitor.step()
+        model(long[None])
+        model(short[None])
+        apart = monitor.step()
+    assert together is not None and apart is not None
+    for name in ("rows", "judged", "max_logit", "entropy", "max_prob", "peaked", "saturated"):
+        got, want = (record["sites"][0][name] for record in (together, apart))
+        np.testing.assert_allclose(got, want, rtol=1e-5, err_msg=name)
+    assert together["sites"][0]["rows"] == 13
+    assert not model._forward_pre_hooks
+
+
 def test_packed_sequences_of_a_transformers_model() -> None:
     """As flash attention is given them: one row, whose positions begin anew with every sequence."""
     transformers = pytest.importorskip("transformers")

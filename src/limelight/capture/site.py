@@ -432,7 +432,7 @@ class Site:
 
     @property
     def _logsumexp(self) -> Array | None:
-        return None if self.rows is None else self.statistics.logsumexp
+        return self.statistics.logsumexp if self.measured else None
 
     def _index(self, name: str, given: int, length: int) -> int:
         self._look()

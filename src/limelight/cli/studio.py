@@ -7,14 +7,26 @@ import sys
 import webbrowser
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
 from limelight.cli._edge import JsonOption, print_json
 from limelight.errors import ArgumentError
 
+AREAS = {".safetensors": "explore", ".jsonl": "watch"}  # where a file is looked at
+
 
 def studio(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE]...",
+            help="Captures or training logs to offer, the first of them opened; a capture that "
+            "comes along by its name.",
+            show_default=False,
+        ),
+    ] = None,
     folder: Annotated[
         list[Path] | None,
         typer.Option(
@@ -63,15 +75,18 @@ def studio(
     def say(text: str) -> None:
         typer.echo(text, err=json)
 
-    started = Studio(Folders.of(tuple(folder or ())))
+    paths, first = _asked(files or [])
+    folders = Folders.of(tuple(folder or ()), paths)
+    place = _place(first, folders.files)
+    started = Studio(folders)
     check_certificate(certificate, key)
     address = bind(host, port, say, secure=certificate is not None)
 
     def opened(keys: Keys) -> None:
         if json:
-            print_json({"url": address.url(keys.token), "port": address.port})
+            print_json({"url": address.url(keys.token) + place, "port": address.port})
         else:
-            say(f"limelight studio: {address.url(keys.token)}")
+            say(f"limelight studio: {address.url(keys.token)}{place}")
             say("Ctrl-C ends it.")
         if address.exposed:
             say(f"It listens on {host}: whoever reaches this machine and has that address can use "
@@ -80,12 +95,40 @@ def studio(
             say("The token and all that is shown travel unencrypted: --certificate and --key "
                 "serve it over TLS, an SSH tunnel carries it from 127.0.0.1.")  # fmt: skip
         if not no_browser and _has_screen():
-            webbrowser.open(address.url(keys.ticket))
+            webbrowser.open(address.url(keys.ticket) + place)
 
     serve(
         started, address, allow_hosts=tuple(allow_host or ()), opened=opened, verbose=verbose,
         certificate=certificate, key=key,
     )  # fmt: skip
+
+
+def _asked(files: list[str]) -> tuple[tuple[Path, ...], str | Path | None]:
+    """The paths among what was named, and which capture or file is opened."""
+    from limelight.capture.shipped import captures
+
+    own = captures().names
+    paths = tuple(Path(name) for name in files if name not in own)
+    for path in paths:
+        if path.suffix.lower() not in AREAS and not path.is_dir():
+            raise ArgumentError(
+                f"{path}: the studio opens captures (.safetensors) and training logs (.jsonl), and "
+                f"the captures that come along by name: {', '.join(own)}"
+            )
+    if not files:
+        return paths, None
+    return paths, files[0] if files[0] in own else Path(files[0])
+
+
+def _place(first: str | Path | None, files: dict[str, Path]) -> str:
+    """Where the page opens: what follows the address."""
+    if first is None:
+        return ""
+    if isinstance(first, str):
+        return f"#/explore/{first}"
+    name = next(name for name, path in files.items() if path == first.resolve())
+    ending = first.suffix
+    return f"#/{AREAS[ending.lower()]}/{quote(name.removesuffix(ending), safe='')}"
 
 
 def _has_screen() -> bool:

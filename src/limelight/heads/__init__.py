@@ -2,6 +2,7 @@
 
 kinds    scores of every head for known kinds, and for kinds of one's own
 search   the heads that look from one token to another
+telling  the one cell of a head to look at first
 """
 
 from limelight.heads.kinds import (
@@ -18,6 +19,7 @@ from limelight.heads.kinds import (
     scores,
 )
 from limelight.heads.search import Sighting, search
+from limelight.heads.telling import telling
 
 __all__ = [
     "KINDS",
@@ -33,4 +35,5 @@ __all__ = [
     "repeats",
     "scores",
     "search",
+    "telling",
 ]

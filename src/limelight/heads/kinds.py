@@ -20,7 +20,7 @@ when its score reaches the kind's threshold and twice the chance, over at least 
 from fewer does not hold (bench/kinds.py measures it). Padding is no row, no key and no token.
 
 Only the target cells are computed, one dot product each: O(n) of them, never the n×n matrix; where
-repeated tokens make more than a million for induction, an even sample of the rows is judged.
+repeated tokens make more than 262,144 for induction, an even sample of the rows is judged.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from limelight.writing.frames import Frame, Tabular
 from limelight.writing.numbers import counted
 
 Array = NDArray[Any]
-MOST_PAIRS = 1 << 20
+MOST_PAIRS = 1 << 18  # of a kind: 30 ms a head
 LEAST_ROWS = 5  # from which a name holds for another part of the text (bench/kinds.py)
-TOGETHER = 1 << 15  # single cells gathered at once
+TOGETHER = 1 << 12  # single cells gathered at once: their vectors stay in the cache
 OPENERS = {")": "(", "]": "[", "}": "{"}
 
 
@@ -279,11 +279,12 @@ def _score(call: Call, logsumexp: Array, keys: Array, rows: Array, columns: Arra
     rows, columns = rows[keep], columns[keep]
     weights, allowed = pairs(call, logsumexp, rows, columns)
     rows, weights = rows[allowed], weights[allowed]
-    judged = np.unique(rows)
+    counts = np.bincount(rows, minlength=call.queries)
+    judged = np.flatnonzero(counts)
     if not judged.size:
         return Score(np.nan, np.nan, 0)
     mass = np.bincount(rows, weights, minlength=call.queries)[judged]
-    even = np.bincount(rows, minlength=call.queries)[judged] / keys[judged]
+    even = counts[judged] / keys[judged]
     return Score(min(1.0, float(mass.mean())), float(even.mean()), len(judged))
 
 
@@ -292,13 +293,18 @@ def pairs(call: Call, logsumexp: Array, rows: Array, columns: Array) -> tuple[Ar
 
     In float64, a dot product each; 0 where not allowed. logsumexp is [Nq].
     """
-    query, key = call.query[0, 0], call.key[0, 0]
+    # Once, and not for every cell that a vector takes part in.
+    query, key = (np.asarray(side[0, 0], np.float64) for side in (call.query, call.key))
+    left, right = (np.empty((TOGETHER, query.shape[-1])) for _ in range(2))
     shift = np.where(np.isneginf(logsumexp), 0.0, logsumexp).astype(np.float64)
     scores = np.empty(len(rows))
     for start in range(0, len(rows), TOGETHER):
         at = slice(start, start + TOGETHER)
-        left, right = query[rows[at]].astype(np.float64), key[columns[at]].astype(np.float64)
-        scores[at] = np.einsum("nd,nd->n", left, right)
+        count = len(rows[at])
+        # Places are known to be there; "clip" spares a copy that "raise" makes.
+        np.take(query, rows[at], axis=0, out=left[:count], mode="clip")
+        np.take(key, columns[at], axis=0, out=right[:count], mode="clip")
+        np.einsum("nd,nd->n", left[:count], right[:count], out=scores[at])
     allowed = np.ones(len(rows), np.bool_)
     if call.allowed.band is not None or call.allowed.spans is not None:
         spans = call.allowed.rows[0, 0, rows]  # [n, R, 2]
@@ -351,6 +357,14 @@ def _targets(site: Site, batch: int, asked: dict[str, Kind]) -> dict[str, tuple[
             at, column = real[cells[0]] - (keys - queries), real[cells[1]]
             targets[name] = at[at >= 0], column[at >= 0]
     return targets
+
+
+def targets(site: Site, batch: int, kind: str) -> tuple[Array, Array] | None:
+    """The cells that make a head one of that kind, as rows and columns; None where it has none."""
+    asked = {one.name: one for one in KINDS if one.name == kind}
+    if _is_own("sink", asked):
+        return _sinks(site.call.one_head(0, batch), cross=site.kind == "cross")
+    return _targets(site, batch, asked).get(kind)
 
 
 def _cells(kind: Kind, given: Any, length: int) -> tuple[Array, Array]:

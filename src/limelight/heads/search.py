@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from limelight.arrays import index, is_integer
+from limelight.arrays import is_integer
 from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError
 
@@ -39,12 +39,14 @@ def search(
     key: Any = None,
     at_least: float = 0.0,
     batch: int = 0,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Sighting]:
     """The heads that look from `query` to `key` with at least so much, the strongest first.
 
     Either side is a token as a person reads it ("cat"), a position (2, or −1 for the last), a
     pattern (re.compile(…), matched against the whole token), or None for any token. Each head
-    stands once, with its strongest such cell.
+    stands once, with its strongest such cell. `progress(done, all)` is told of every site that is
+    done.
 
     >>> import limelight as ll
     >>> found = search(ll.captures()["llama"], query="cat", key="curious", at_least=0.3)
@@ -57,6 +59,8 @@ def search(
     missing: dict[str, int] = {"query": 0, "key": 0}
     sites = tuple(capture)
     for at, site in enumerate(sites):
+        if progress is not None:
+            progress(at, len(sites))
         if batch >= site.batch:
             continue
         rows = _places(site, "query", query, batch)
@@ -95,7 +99,8 @@ def _places(site: Site, side: str, which: Any, batch: int) -> Any:
     if which is None:
         return np.flatnonzero(there)
     if is_integer(which):
-        return np.array([index(which, len(labels), side)])
+        place = which + len(labels) if which < 0 else which
+        return np.array([place] if 0 <= place < len(labels) else [], np.int64)
     if isinstance(which, re.Pattern):
         hit = [which.fullmatch(token.strip()) is not None for token in labels]
     elif isinstance(which, str):

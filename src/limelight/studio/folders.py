@@ -1,8 +1,8 @@
 """Folders: the files a studio may open, and no others.
 
-A page never names a path. It names an id from a listing, and only files that were found by walking
-the folders given at start are in that listing: there is nothing to traverse. Links are not
-followed out of a folder, and a file is checked again in the moment it is opened.
+A page never names a path. It names an id from a listing, and only files that were named at start,
+or found by walking the folders named then, are in that listing: there is nothing to traverse. Links
+are not followed out of a folder, and a file is checked again in the moment it is opened.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from limelight.capture.shipped import captures
 from limelight.errors import ArgumentError, FileError
 from limelight.intake import open_plain
 from limelight.studio.answers import NotFound
@@ -36,20 +38,28 @@ class Listed:
 
 @dataclass(frozen=True)
 class Folders:
-    """The folders named at start, each by its real path."""
+    """The folders named at start, each by its real path, and single files by their ids."""
 
     roots: tuple[Path, ...] = ()
+    files: dict[str, Path] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, given: tuple[Path, ...]) -> Folders:
+    def of(cls, given: tuple[Path, ...], files: tuple[Path, ...] = ()) -> Folders:
         for folder in given:
             if not folder.is_dir():
                 raise ArgumentError(f"--folder {folder}: there is no such folder")
-        return cls(tuple(dict.fromkeys(folder.resolve() for folder in given)))
+        return cls(tuple(dict.fromkeys(folder.resolve() for folder in given)), _named(files))
 
     def find(self, *endings: str) -> dict[str, Listed]:
-        """Every file with one of the endings, by id; the first folder given wins a shared id."""
+        """Every file with one of the endings, by id; the first folder given wins a shared id.
+
+        A file that was named itself wins over all.
+        """
         found: dict[str, Listed] = {}
+        for name, path in self.files.items():
+            with suppress(OSError):  # it went away
+                if path.suffix.lower() in endings:
+                    found[name] = listing(name, path, path.parent, path.stat())
         for root in self.roots:
             for entry in _walk(root, root, DEEPEST):
                 if entry.path.suffix.lower() in endings and len(found) < MOST_FILES:
@@ -64,6 +74,20 @@ class Folders:
             raise NotFound(f"there is no {kinds} file {name!r} in the folders this studio was "
                            f"started with")  # fmt: skip
         return listed
+
+
+def _named(files: tuple[Path, ...]) -> dict[str, Path]:
+    """Files by their names; one whose name is taken has its folder's before it."""
+    taken = {row.path.name for row in captures()}
+    found: dict[str, Path] = {}
+    for path in dict.fromkeys(path.resolve() for path in files):
+        if not path.is_file():
+            why = "is a folder: give it with --folder" if path.is_dir() else "there is no such file"
+            raise ArgumentError(f"{path}: {why}")
+        parts = path.parts[1:]
+        names = (":".join(parts[-n:]) for n in range(1, len(parts) + 1))
+        found[next(name for name in names if name not in found and name not in taken)] = path
+    return found
 
 
 def check(listed: Listed, most: int) -> Path:

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from limelight.capture import Capture, Site
+from limelight.capture.comparison import Comparison
 from limelight.capture.file import load
 from limelight.capture.tensors import Foreign
 from limelight.errors import LimelightError
+from limelight.heads import Heads
 from limelight.looking.pyramid import Pyramid
 from limelight.studio.answers import NotFound
 from limelight.studio.cache import Cache
@@ -27,6 +29,7 @@ from limelight.views.schema import Finding
 ENDING = ".safetensors"
 HEADS_KEPT = 128
 LIVE_KEPT = 16  # captures of a live model, the last ones
+PAIRS_KEPT = 16  # of heads beside one another
 ENTRIES_KEPT = 4  # of a batch, whose health and findings are at hand
 _NUMBERS = itertools.count()
 Origin = Literal["shipped", "folder", "made"]
@@ -44,9 +47,11 @@ class Book:
         self.capture = capture
         self.health: Cache[Any] = Cache(ENTRIES_KEPT * max(1, len(capture.sites)))
         self.findings: Cache[list[Finding]] = Cache(ENTRIES_KEPT)
+        self.kinds: Cache[Heads | None] = Cache(ENTRIES_KEPT)
+        self.comparisons: Cache[Comparison] = Cache(PAIRS_KEPT)
         self._heads: Cache[Site] = Cache(HEADS_KEPT)
         self.bytes = 0  # of the file it was read from
-        self._number = next(_NUMBERS)  # an id() may come again, and then with another's tiles
+        self.number = next(_NUMBERS)  # an id() may come again, and then with another's tiles
         self._pyramids = pyramids
         self._tile_bytes = tile_bytes
 
@@ -73,7 +78,7 @@ class Book:
     def pyramid(self, index: int, head: int, batch: int, pool: str, cancel: Cancel) -> Pyramid:
         """The tiles of one head."""
         one = self.head(index, head, batch, cancel)
-        key = (self._number, index, head, batch, pool)
+        key = (self.number, index, head, batch, pool)
         return self._pyramids.get(key, lambda: Pyramid(one, 0, pool=pool, budget=self._tile_bytes))
 
 

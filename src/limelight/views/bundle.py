@@ -1,6 +1,7 @@
 """Bundle: a capture as plain data that views draw without a server, within a number of bytes.
 
-    always    the facts of the capture, its tokens, every head's figures, and what was found of it
+    always    the facts of the capture, its tokens, every head's figures and scores for the known
+              kinds, and what was found of it
     maps      each head's weights pooled to at most 128 × 128, coarser until they fit
     vectors   queries, keys and values, in the order of what to look at first, as long as there is
               room: with them a view computes any cell, and for short texts the whole map, from the
@@ -28,6 +29,7 @@ from limelight.errors import ArgumentError
 from limelight.heads import Heads
 from limelight.health import Summary
 from limelight.views.facts import entry_facts, health_of, health_table, site_health
+from limelight.views.kinds import tables
 from limelight.views.order import findings
 from limelight.views.schema import Finding, SiteHealth
 from limelight.views.tiles import HIDDEN, Values, coded, to_16
@@ -89,6 +91,7 @@ def bundle(
         say(len(capture.sites) + done + 1, steps)
     order = findings(capture, summaries, found, batch)
     data = _base(capture, batch, title, precision, summaries, order)
+    data |= {"kinds": [asdict(kind) for kind in tables(found)]}
     data |= {"maps": [], "vectors": {"arrays": {}, "heads": {}}}
     room = budget - around - len(written(_json(data)))
     data["maps"], taken = _fit_maps(maps, int(room * MAPS_SHARE))

@@ -18,6 +18,7 @@ from limelight.views.schema import (
     SiteHealth,
     SiteInfo,
 )
+from limelight.views.stories import story
 from limelight.writing.png import encode
 
 LONGEST_TEXT = 400
@@ -57,6 +58,7 @@ def _brief(capture: Capture, name: str, origin: str) -> dict[str, Any]:
         "heads": max((site.heads for site in sites), default=0),
         "tokens": max((max(site.keys, site.queries) for site in sites), default=0),
         "image": capture.image is not None,
+        "story": story(capture, name) if origin == "shipped" else None,
     }
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from limelight.arrays import index
+import numpy as np
+
+from limelight.arrays import index, jsonable
 from limelight.capture import Capture
 from limelight.heads import Heads, find
+from limelight.views.schema import KindScores
 
 WORDS = {"previous": "previous token", "next": "next token", "diagonal": "own token",
          "bracket": "bracket matching"}  # fmt: skip
@@ -20,6 +23,21 @@ def kinds(
     if not capture.sites or any(batch >= site.batch for site in capture.sites):
         return None
     return find(capture, batch=batch, progress=progress)
+
+
+def tables(found: Heads | None) -> list[KindScores]:
+    """Every kind that at least one head can be judged by, with all heads' scores."""
+    if found is None:
+        return []
+    return [
+        KindScores(
+            name=kind.name, title=words(kind.name), meaning=kind.meaning, threshold=kind.threshold,
+            scores=jsonable(found.scores[kind.name].round(4)),
+            chance=jsonable(found.chance[kind.name].round(4)),
+            rows=np.nan_to_num(found.rows[kind.name]).astype(int).tolist(),
+        )
+        for kind in found.known if found.judged(kind.name)
+    ]  # fmt: skip
 
 
 def words(kind: str) -> str:

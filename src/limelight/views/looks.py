@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
@@ -10,7 +11,7 @@ from limelight import arrays
 from limelight.capture import Site
 from limelight.errors import ArgumentError
 from limelight.views.schema import CellData, HeadRows, LinesData, StripData, Top
-from limelight.views.tiles import tile
+from limelight.views.tiles import HIDDEN, Values, tile
 
 WHOLE, STRIP = 4096, 512  # a row up to so long is sent whole, a longer one in so many bins
 LINES = 512  # rows of a line view
@@ -69,6 +70,35 @@ def strip(one: Site, side: Literal["row", "column"], index: int, top: int = 8) -
         top=[Top(int(i), texts[i], float(exact[i])) for i in best if exact[i] > 0],
         total=arrays.jsonable(exact.sum()),
     )  # fmt: skip
+
+
+def light(sites: Iterable[Site], side: Literal["row", "column"], index: int) -> Values:
+    """What a query looks at, or who looks at a key: the mean over all heads of the sites.
+
+    One number a key (a query, for a column), coded as those of a tile. Each site is one entry of
+    a batch; one that has other queries and keys than the first is left out. A row costs a dot
+    product a key and head, and so does a column where the rows' statistics are at hand.
+    """
+    total, hidden, heads, shape = None, None, 0, (0, 0)
+    for site in sites:
+        if total is None:
+            shape = (site.queries, site.keys)
+            index = arrays.index(index, shape[0] if side == "row" else shape[1], side)
+        elif (site.queries, site.keys) != shape:
+            continue
+        line = (index, index + 1)
+        if side == "row":
+            seen = site.heatmap((1, shape[1]), rows=line)
+        else:
+            seen = site.heatmap((shape[0], 1), columns=line)
+        values = np.where(seen.empty, 0.0, seen.values).reshape(site.heads, -1)
+        empty = seen.empty.reshape(site.heads, -1).all(axis=0)
+        total = values.sum(axis=0) + (0 if total is None else total)
+        hidden = empty if hidden is None else hidden & empty
+        heads += site.heads
+    if total is None or hidden is None:
+        raise ArgumentError("there is no head to look at")
+    return np.where(hidden, np.float32(HIDDEN), (total / heads).astype(np.float32))
 
 
 def lines(one: Site, start: int, stop: int, k: int = 4, least: float = LEAST) -> LinesData:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from limelight.capture import Capture, Site
-from limelight.heads import KINDS, Heads
+from limelight.heads import KINDS, Heads, telling
 from limelight.health import PEAKED, SATURATED, Summary
 from limelight.views.kinds import words
 from limelight.views.schema import Finding
@@ -26,6 +26,7 @@ MEANING = {kind.name: kind.meaning for kind in KINDS}
 HALF = 0.5  # share of all weight on one key from which a head is said to rest on it
 EVEN = 0.95  # spread from which a head is said to look everywhere alike
 FAINT = 0.005
+TOLD = 8  # heads whose cell to look at first is told
 CELLS = 1 << 22  # of a head, up to which the weight that each key gets is added up
 
 
@@ -42,14 +43,25 @@ def findings(
             wrong=_wrong(summaries[site], head),
             why=_explain(capture.sites[site], summaries[site], found, names[site, head], site,
                          head, batch),
+            cell=_cell(capture, names[site, head], site, head, batch) if n < TOLD else None,
         )
-        for site, head in every
+        for n, (site, head) in enumerate(every)
     ]  # fmt: skip
 
 
 def _patterns(site: Site, found: Heads | None, at: int, head: int) -> tuple[str, ...]:
     """The kinds of a head. A kind is a pattern over queries: one alone shows none."""
     return () if found is None or site.queries < 2 else found.kinds(at, head)
+
+
+def _cell(
+    capture: Capture, names: tuple[str, ...], at: int, head: int, batch: int
+) -> tuple[int, int] | None:
+    """The cell to look at first; of an even head no cell says anything."""
+    site, kind = capture.sites[at], names[0] if names else None
+    if kind == "uniform" or batch >= site.batch:
+        return None
+    return telling(site, head, kind=kind, batch=batch)
 
 
 def _wrong(seen: Summary, head: int) -> bool:

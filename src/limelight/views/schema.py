@@ -22,6 +22,25 @@ Figure = Literal[
 
 
 @dataclass(kw_only=True)
+class Mention:
+    """A head that is worth seeing, the cell that shows it, and why."""
+
+    site: int
+    head: int
+    cell: tuple[int, int]
+    words: str
+
+
+@dataclass(kw_only=True)
+class Story:
+    """What a capture that comes along shows; `page` of the docs tells it in full."""
+
+    words: str
+    page: str
+    mentions: list[Mention]
+
+
+@dataclass(kw_only=True)
 class CaptureSummary:
     """What stands in a list of captures; `id` is used in addresses."""
 
@@ -34,6 +53,7 @@ class CaptureSummary:
     heads: int
     tokens: int
     image: bool
+    story: Story | None
 
 
 @dataclass(kw_only=True)
@@ -95,13 +115,34 @@ class HealthTable:
 
 @dataclass(kw_only=True)
 class Finding:
-    """What was found of one head: its known kinds, a sentence, and whether something is wrong."""
+    """What was found of one head: its known kinds, a sentence, and whether something is wrong.
+
+    `cell` is the one to look at first, of the heads to look at first.
+    """
 
     site: int
     head: int
     kinds: list[str]
     wrong: bool
     why: str
+    cell: tuple[int, int] | None
+
+
+@dataclass(kw_only=True)
+class KindScores:
+    """A known kind of head: what such a head does, and how much each head does it.
+
+    `scores` and `chance` (what an even head would score) are [site][head], null where no row can
+    be judged; `rows` is how many were.
+    """
+
+    name: str
+    title: str
+    meaning: str
+    threshold: float
+    scores: list[Numbers]
+    chance: list[Numbers]
+    rows: list[list[int]]
 
 
 @dataclass(kw_only=True)
@@ -183,6 +224,23 @@ class LinesData:
     weights: Numbers
 
 
+@dataclass(kw_only=True)
+class DifferenceInfo:
+    """Two heads beside one another: the positions that both texts have, pair by pair.
+
+    The tokens name each pair; `change` is how much of its attention a row gives elsewhere in the
+    second head, on average.
+    """
+
+    query_tokens: list[str]
+    key_tokens: list[str]
+    first_queries: list[int]
+    second_queries: list[int]
+    first_keys: list[int]
+    second_keys: list[int]
+    change: Real
+
+
 @dataclass
 class Packed:
     """An array as base64 of zlib of little-endian numbers."""
@@ -234,5 +292,6 @@ class BundleData:
     capture: BundledCapture
     health: HealthTable
     findings: list[Finding]
+    kinds: list[KindScores]
     maps: list[Packed]
     vectors: Held

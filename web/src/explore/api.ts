@@ -1,8 +1,11 @@
 /** What Explore asks of the server beyond $lib/api: single sites, strips, lines, findings, making a capture. */
 import {
-  get, headPath, post,
-  type CaptureSummary, type Damaged, type Finding, type LinesData, type LiveEffects, type LiveModel, type LiveRun, type Models, type Side, type SiteHealth, type StripData, type ToMake, type ToMeasure, type ToRun,
+  get, getFloats, headPath, post,
+  type CaptureSummary, type Damaged, type DifferenceInfo, type Finding, type KindScores, type LinesData, type LiveEffects, type LiveModel, type LiveRun, type Models, type Side, type Sighting, type SiteHealth, type StripData, type ToMake, type ToMeasure, type ToRun,
 } from "$lib/api";
+
+import { againstQuery, type Against } from "$lib/source";
+import type { HeadAt } from "./provider";
 
 const part = encodeURIComponent;
 
@@ -13,6 +16,23 @@ export const getSiteHealth = (id: string, site: number, batch: number, signal?: 
 
 export const getFindings = (id: string, batch: number, signal?: AbortSignal): Promise<Finding[]> =>
   get(`/api/captures/${part(id)}/findings?batch=${batch}`, signal);
+
+export const getKinds = (id: string, batch: number, signal?: AbortSignal): Promise<KindScores[]> =>
+  get(`/api/captures/${part(id)}/kinds?batch=${batch}`, signal);
+
+export const getSightings = (id: string, batch: number, row: number, column: number, signal?: AbortSignal): Promise<Sighting[]> =>
+  get(`/api/captures/${part(id)}/sightings?row=${row}&column=${column}&batch=${batch}`, signal);
+
+/** Of one head, of a site's heads on average, or of all. */
+export async function getLight(
+  id: string, batch: number, side: Side, index: number, of: Partial<HeadAt>, signal?: AbortSignal,
+): Promise<Float32Array> {
+  const whose = Object.entries(of).map(([name, value]) => `&${name}=${value}`).join("");
+  return (await getFloats(`/api/captures/${part(id)}/light?side=${side}&index=${index}&batch=${batch}${whose}`, signal)).values;
+}
+
+export const getDifference = (first: Against, second: Against, signal?: AbortSignal): Promise<DifferenceInfo> =>
+  get(`${headPath(first.capture, first.site, first.head)}/against?${new URLSearchParams(againstQuery(first, second))}`, signal);
 
 export const getStrip = (
   id: string, site: number, head: number, batch: number, side: Side, index: number, signal?: AbortSignal,

@@ -8,7 +8,7 @@ const site = (over: Partial<SiteInfo>): SiteInfo => ({
 });
 
 const info = (sites: SiteInfo[], over: Partial<CaptureInfo> = {}): CaptureInfo => ({
-  id: "x", origin: "folder", title: "", model: "", text: "", layers: 1, heads: 1, tokens: 3, image: false, source: {},
+  id: "x", origin: "folder", title: "", model: "", text: "", layers: 1, heads: 1, tokens: 3, image: false, story: null, source: {},
   key_tokens: [["a", "b", "c"]], query_tokens: [["a", "b", "c"]], grid: null, grid_start: 0, sites, ...over,
 });
 

@@ -3,18 +3,24 @@
  * a notebook's kernel. The views do not know which.
  */
 import {
-  getCell, getHealth,
-  type CaptureInfo, type CellData, type Finding, type HealthTable, type LinesData, type Pool, type Side, type SiteHealth, type SiteInfo,
+  getCapture, getCaptures, getCell, getHealth,
+  type CaptureInfo, type CaptureSummary, type CellData, type DifferenceInfo, type Finding, type HealthTable, type KindScores, type LinesData, type Pool, type Side, type Sighting, type SiteHealth, type SiteInfo,
   type StripData,
 } from "$lib/api";
-import { serverSource, type Range, type Source } from "$lib/source";
-import { getFindings, getLines, getSiteHealth, getStrip, imagePath, reportPath } from "./api";
+import { differenceSource, serverSource, type Range, type Source } from "$lib/source";
+import { getDifference, getFindings, getKinds, getLight, getLines, getSightings, getSiteHealth, getStrip, imagePath, reportPath } from "./api";
 
 const AT_ONCE = 512; // tokens up to which the health of all layers is one quick question
 
 export interface HeadAt {
   readonly site: number;
   readonly head: number;
+}
+
+/** What a second head looks at more and less, on the positions that both texts have. */
+export interface Difference {
+  readonly info: DifferenceInfo;
+  readonly source: Source;
 }
 
 export interface Provider {
@@ -28,6 +34,12 @@ export interface Provider {
   health(arrived: (health: SiteHealth) => void, signal: AbortSignal): Promise<void>;
   /** Every head with what was found of it, what to look at first first. */
   findings(signal: AbortSignal): Promise<readonly Finding[]>;
+  /** Every head's score for each known kind. */
+  kinds(signal: AbortSignal): Promise<readonly KindScores[]>;
+  /** The heads that look from a query to a key, the strongest first; left out where that cannot be told. */
+  sightings?(row: number, column: number, signal: AbortSignal): Promise<readonly Sighting[]>;
+  /** A row or column of a head, or of the mean over the heads of a site, or over all; left out where only strips are at hand. */
+  light?(of: Partial<HeadAt>, side: Side, index: number, signal: AbortSignal): Promise<ArrayLike<number>>;
   source(at: HeadAt, pool: Pool): Source;
   /** null where its numbers were left out, for their size. */
   cell(at: HeadAt, row: number, column: number, signal: AbortSignal): Promise<CellData | null>;
@@ -35,6 +47,11 @@ export interface Provider {
   strips?(at: HeadAt, side: Side): boolean;
   strip(at: HeadAt, side: Side, index: number, signal: AbortSignal): Promise<StripData | null>;
   lines(at: HeadAt, rows: Range, k: number, signal: AbortSignal): Promise<LinesData | null>;
+  /** Two heads beside one another, of this capture or another: left out where there is nobody to align them. */
+  difference?(at: HeadAt, other: Provider, second: HeadAt, signal: AbortSignal): Promise<Difference>;
+  /** The captures that may stand beside this one, and one of them opened. */
+  others?(signal: AbortSignal): Promise<readonly CaptureSummary[]>;
+  open?(id: string, signal: AbortSignal): Promise<Provider>;
   /** Addresses of files that the provider can make. */
   picturePath?(at: HeadAt, format: "png" | "svg", rows: Range, columns: Range, pool: Pool, gain: number): string;
   readonly reportPath?: string;
@@ -56,6 +73,9 @@ export function serverProvider(info: CaptureInfo, batch: number): Provider {
       for (const row of rowsOf(await getHealth(id, batch, signal))) arrived(row);
     },
     findings: (signal) => getFindings(id, batch, signal),
+    kinds: (signal) => getKinds(id, batch, signal),
+    sightings: (row, column, signal) => getSightings(id, batch, row, column, signal),
+    light: (of, side, index, signal) => getLight(id, batch, side, index, of, signal),
     source: once(({ site, head }, pool) => {
       const { queries, keys } = siteOf(info, site);
       return serverSource({ capture: id, site, head, batch, rows: queries, columns: keys, pool });
@@ -63,6 +83,13 @@ export function serverProvider(info: CaptureInfo, batch: number): Provider {
     cell: ({ site, head }, row, column, signal) => getCell(id, site, head, row, column, batch, signal),
     strip: ({ site, head }, side, index, signal) => getStrip(id, site, head, batch, side, index, signal),
     lines: ({ site, head }, rows, k, signal) => getLines(id, site, head, batch, rows, k, signal),
+    async difference(at, other, second, signal) {
+      const pair = [{ capture: id, batch, ...at }, { capture: other.info.id, batch: other.batch, ...second }] as const;
+      const info = await getDifference(...pair, signal);
+      return { info, source: differenceSource(...pair, info.first_queries.length, info.first_keys.length) };
+    },
+    others: (signal) => getCaptures(signal),
+    open: async (other, signal) => serverProvider(await getCapture(other, signal), 0),
     picturePath({ site, head }, format, rows, columns, pool, gain) {
       const query = new URLSearchParams({
         format, rows: rows.join(":"), columns: columns.join(":"), pool, batch: String(batch), high: String(1 / gain),

@@ -1,10 +1,12 @@
 /** What a reader shows, and its form in an address: a link restores exactly this. */
-import type { CaptureInfo, Figure, Pool } from "$lib/api";
-import { figureOf, FIGURES } from "$lib/figures";
+import type { CaptureInfo, Pool } from "$lib/api";
 import type { Range } from "$lib/source";
 import type { HeadAt } from "./provider";
+import { byOf, type By } from "./question";
 
 export type Order = "layers" | "found";
+export type Light = "head" | "layer" | "all";
+export type Way = "out" | "in";
 export type Look = "map" | "lines" | "image";
 export interface CellAt {
   readonly row: number;
@@ -17,12 +19,17 @@ export interface Window {
 
 export interface Shown {
   readonly at: HeadAt | null;
-  /** A second head beside the first. */
+  /** A second head beside the first, and the capture it is of where that is another. */
   readonly versus: HeadAt | null;
+  readonly of: string | null;
   readonly batch: number;
-  readonly figure: Figure;
+  /** What the heads are coloured by; null is the open cell, and their health where none is. */
+  readonly figure: By | null;
   readonly order: Order;
   readonly look: Look;
+  /** Whose light falls on the text, and whether it shows what a token looks at or who looks at it. */
+  readonly light: Light;
+  readonly way: Way;
   readonly pool: Pool;
   readonly cell: CellAt | null;
   /** The part of the map in view, in cells and thousandths of them; null is all of it. */
@@ -32,7 +39,7 @@ export interface Shown {
 }
 
 export const FIRST: Shown = {
-  at: null, versus: null, batch: 0, figure: "saturated", order: "layers", look: "map", pool: "max",
+  at: null, versus: null, of: null, batch: 0, figure: null, order: "layers", look: "map", light: "head", way: "out", pool: "max",
   cell: null, window: null, gain: null,
 };
 
@@ -48,10 +55,13 @@ export function read(query: Query): Shown {
   return {
     at: at && { site: at[0], head: at[1] },
     versus: versus && { site: versus[0], head: versus[1] },
+    of: versus && query["of"] ? query["of"].slice(0, 400) : null,
     batch: count(query["batch"]) ?? 0,
-    figure: figureOf(FIGURES, query["figure"]).name,
+    figure: byOf(query["figure"]),
     order: query["order"] === "found" ? "found" : "layers",
     look: query["look"] === "lines" || query["look"] === "image" ? query["look"] : "map",
+    light: query["light"] === "layer" || query["light"] === "all" ? query["light"] : "head",
+    way: query["way"] === "in" ? "in" : "out",
     pool: query["pool"] === "mean" ? "mean" : "max",
     cell: cell && { row: cell[0], column: cell[1] },
     window: rows && columns && rows[0] < rows[1] && columns[0] < columns[1] ? { rows, columns } : null,
@@ -68,7 +78,7 @@ export function fitted(shown: Shown, { sites }: Pick<CaptureInfo, "sites">): Sho
   return {
     ...shown,
     at,
-    versus: there(shown.versus),
+    versus: shown.of === null ? there(shown.versus) : shown.versus,
     batch: sites.some((site) => batch < site.batch) ? batch : FIRST.batch,
     cell: cell && around.some(({ queries, keys }) => cell.row < queries && cell.column < keys) ? cell : null,
   };
@@ -81,10 +91,13 @@ export function write(shown: Shown): Record<string, string | null> {
   return {
     head: at && `${at.site}.${at.head}`,
     with: versus && `${versus.site}.${versus.head}`,
+    of: versus && shown.of,
     batch: unless(shown.batch, FIRST.batch),
     figure: unless(shown.figure, FIRST.figure),
     order: unless(shown.order, FIRST.order),
     look: unless(shown.look, FIRST.look),
+    light: unless(shown.light, FIRST.light),
+    way: unless(shown.way, FIRST.way),
     pool: unless(shown.pool, FIRST.pool),
     cell: cell && `${cell.row}.${cell.column}`,
     rows: window && window.rows.join("-"),
@@ -95,8 +108,21 @@ export function write(shown: Shown): Record<string, string | null> {
 
 export const MOST_GAIN = 256;
 
-/** Long rows share their weight among many keys: they are drawn brighter. */
-export const gainFor = (keys: number): number => (keys <= 64 ? 1 : keys <= 1024 ? 4 : 16);
+const CLIPPED = 0.01; // of a map that may be brighter than the brightest colour
+
+/** As bright as a map can be drawn with hardly a weight beyond the brightest colour; `above` as its overview tells. */
+export function gainFor(above: (least: number) => readonly [number, number] | null): number {
+  let gain = 1;
+  while (gain < MOST_GAIN) {
+    const found = above(1 / (2 * gain));
+    if (!found || found[0] > CLIPPED * found[1]) break;
+    gain *= 2;
+  }
+  return gain;
+}
+
+/** A stamp shows where a head looks at all: long rows share their weight among many keys. */
+export const stampGain = (keys: number): number => (keys <= 64 ? 1 : keys <= 1024 ? 4 : 16);
 
 function count(text: string | undefined): number | null {
   return text !== undefined && /^\d{1,9}$/.test(text) ? Number(text) : null;

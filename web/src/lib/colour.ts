@@ -3,7 +3,7 @@
  * Weights go from the surface to one warm light; scores go cool below zero.
  */
 import { APART, INKS, RAMPS } from "./palette";
-import { HIDDEN } from "./schema";
+import { HIDDEN, HIDDEN_CHANGE } from "./schema";
 import type { Theme } from "./theme.svelte";
 
 export type Rgb = readonly [number, number, number];
@@ -43,14 +43,16 @@ export function ink(background: Rgb): string {
 }
 
 /** Colours RGBA pixels in place from a tile's values; the shape of a heat-map's inner loop. */
-export function paint(values: ArrayLike<number>, pixels: Uint8ClampedArray, theme: Theme, gain = 1): void {
+export function paint(values: ArrayLike<number>, pixels: Uint8ClampedArray, theme: Theme, gain = 1, signed = false): void {
   const warm = ramp(theme, "warm");
+  const cool = ramp(theme, "cool");
+  const none = signed ? HIDDEN_CHANGE : HIDDEN;
   const hidden = colour(null, theme);
   const alarm = colour(NaN, theme);
   for (let i = 0, at = 0; i < values.length; i++, at += 4) {
     const value = values[i]!;
-    const lit = Math.round(Math.min(1, value * gain) * (STEPS - 1));
-    const [r, g, b] = value === HIDDEN ? hidden : (warm[lit] ?? alarm);
+    const lit = Math.round(Math.min(1, Math.abs(value) * gain) * (STEPS - 1));
+    const [r, g, b] = value === none ? hidden : ((value < 0 ? cool : warm)[lit] ?? alarm);
     pixels[at] = r;
     pixels[at + 1] = g;
     pixels[at + 2] = b;

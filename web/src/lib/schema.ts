@@ -58,6 +58,7 @@ export interface BundleData {
   readonly capture: BundledCapture;
   readonly health: HealthTable;
   readonly findings: readonly Finding[];
+  readonly kinds: readonly KindScores[];
   readonly maps: readonly Packed[];
   readonly vectors: Held;
 }
@@ -73,6 +74,7 @@ export interface BundledCapture {
   readonly heads: number;
   readonly tokens: number;
   readonly image: boolean;
+  readonly story: Story | null;
   readonly source: Readonly<Record<string, unknown>>;
   readonly key_tokens: readonly (readonly string[])[];
   readonly query_tokens: readonly (readonly string[])[];
@@ -98,6 +100,7 @@ export interface CaptureInfo {
   readonly heads: number;
   readonly tokens: number;
   readonly image: boolean;
+  readonly story: Story | null;
   readonly source: Readonly<Record<string, unknown>>;
   readonly key_tokens: readonly (readonly string[])[];
   readonly query_tokens: readonly (readonly string[])[];
@@ -117,6 +120,7 @@ export interface CaptureSummary {
   readonly heads: number;
   readonly tokens: number;
   readonly image: boolean;
+  readonly story: Story | null;
 }
 
 /** One weight with all that goes into it, at any length. */
@@ -153,6 +157,22 @@ export interface Damaged {
   readonly why: string;
 }
 
+/**
+ * Two heads beside one another: the positions that both texts have, pair by pair.
+ *
+ * The tokens name each pair; `change` is how much of its attention a row gives elsewhere in the
+ * second head, on average.
+ */
+export interface DifferenceInfo {
+  readonly query_tokens: readonly string[];
+  readonly key_tokens: readonly string[];
+  readonly first_queries: readonly number[];
+  readonly second_queries: readonly number[];
+  readonly first_keys: readonly number[];
+  readonly second_keys: readonly number[];
+  readonly change: Real;
+}
+
 export interface ExerciseInfo {
   readonly level: number;
   readonly seed: number;
@@ -186,13 +206,18 @@ export interface FigureKind {
   readonly scale: readonly [number, number] | null;
 }
 
-/** What was found of one head: its known kinds, a sentence, and whether something is wrong. */
+/**
+ * What was found of one head: its known kinds, a sentence, and whether something is wrong.
+ *
+ * `cell` is the one to look at first, of the heads to look at first.
+ */
 export interface Finding {
   readonly site: number;
   readonly head: number;
   readonly kinds: readonly string[];
   readonly wrong: boolean;
   readonly why: string;
+  readonly cell: readonly [number, number] | null;
 }
 
 /** The vectors of one head; in the mask true is "may attend", and null is everything. */
@@ -226,6 +251,22 @@ export interface Held {
 export interface HeldExercise {
   readonly info: unknown;
   readonly marking: Readonly<Record<string, StepMarking>>;
+}
+
+/**
+ * A known kind of head: what such a head does, and how much each head does it.
+ *
+ * `scores` and `chance` (what an even head would score) are [site][head], null where no row can
+ * be judged; `rows` is how many were.
+ */
+export interface KindScores {
+  readonly name: string;
+  readonly title: string;
+  readonly meaning: string;
+  readonly threshold: number;
+  readonly scores: readonly (readonly Real[])[];
+  readonly chance: readonly (readonly Real[])[];
+  readonly rows: readonly (readonly number[])[];
 }
 
 /**
@@ -282,6 +323,14 @@ export interface LiveRun {
   readonly text: string;
   readonly tokens: readonly string[];
   readonly next: readonly LiveGuess[];
+}
+
+/** A head that is worth seeing, the cell that shows it, and why. */
+export interface Mention {
+  readonly site: number;
+  readonly head: number;
+  readonly cell: readonly [number, number];
+  readonly words: string;
 }
 
 export interface MistakeText {
@@ -407,6 +456,18 @@ export interface ScalingRuns {
   readonly held_out: readonly Real[];
 }
 
+/** One head that looks from a query to a key: where, and with how much of its attention. */
+export interface Sighting {
+  readonly site: number;
+  readonly layer: number;
+  readonly head: number;
+  readonly row: number;
+  readonly column: number;
+  readonly query: string;
+  readonly key: string;
+  readonly weight: number;
+}
+
 /** One row of the grid: figure → one number a head. */
 export interface SiteHealth {
   readonly site: number;
@@ -473,6 +534,13 @@ export interface StepMarking {
   readonly choices: readonly (Readonly<Record<string, unknown>>)[];
 }
 
+/** What a capture that comes along shows; `page` of the docs tells it in full. */
+export interface Story {
+  readonly words: string;
+  readonly page: string;
+  readonly mentions: readonly Mention[];
+}
+
 /**
  * One row (a query over its keys) or one column (a key under its queries) of the weights.
  *
@@ -532,6 +600,9 @@ export const LIT_16 = 65533;
 export const HIDDEN_WORD = "hidden";
 export const NAN_WORD = "not a number";
 export const LEAST = 0.02;
+export const PEAKED = 0.8;
+export const SATURATED = 0.95;
+export const HIDDEN_CHANGE = -2.0;
 
 export const FIGURES: readonly FigureKind[] = [
   {"name": "saturated", "title": "Saturated rows", "meaning": "share of rows whose largest weight is at least 0.95", "lit": "high", "scale": [0.0, 1.0]},

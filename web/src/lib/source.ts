@@ -23,6 +23,8 @@ export interface Source {
   readonly columns: number;
   /** Sources of one id have the same numbers, and share what has been fetched. */
   readonly id: string;
+  /** Whether its numbers are differences, from −1 to 1, and HIDDEN_CHANGE where there is none. */
+  readonly signed?: boolean;
   tile(rows: Range, columns: Range, height: number, width: number, signal: AbortSignal): Promise<Tile> | Tile;
 }
 
@@ -79,6 +81,36 @@ export function serverSource(map: ServerMap): Source {
       // The bins are the server's: the last ones of a tile may reach past the edge.
       const [down, across] = cells.split(",").map((part) => part.split(":").map(Number) as unknown as Range);
       return { rows: down ?? rows, columns: across ?? columns, height, width, values };
+    },
+  };
+}
+
+export interface Against {
+  readonly capture: string;
+  readonly site: number;
+  readonly head: number;
+  readonly batch: number;
+}
+
+/** What asks for the second head, in an address. */
+export const againstQuery = (first: Against, second: Against): Record<string, string> => ({
+  batch: String(first.batch), other: second.capture, other_site: String(second.site), other_head: String(second.head),
+  other_batch: String(second.batch),
+});
+
+/** Tiles of what a second head looks at more, and less, than a first. */
+export function differenceSource(first: Against, second: Against, rows: number, columns: number): Source {
+  return {
+    rows,
+    columns,
+    signed: true,
+    id: JSON.stringify(["difference", first, second]),
+    async tile(down, across, height, width, signal) {
+      const query = new URLSearchParams({
+        ...againstQuery(first, second), rows: down.join(":"), columns: across.join(":"), height: String(height), width: String(width),
+      });
+      const { values } = await getFloats(`${headPath(first.capture, first.site, first.head)}/against/tile?${query}`, signal);
+      return { rows: down, columns: across, height, width, values };
     },
   };
 }

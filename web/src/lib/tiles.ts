@@ -53,6 +53,20 @@ export class Tiles {
     return this.#kept.size === 0;
   }
 
+  /** How many of the overview's weights are above the given one, and how many there are; null until it has come. */
+  above(least: number): readonly [number, number] | null {
+    const whole = this.#kept.get(name(this.top, 0, 0));
+    if (!whole) return null;
+    let [over, all] = [0, 0];
+    for (let n = 0; n < whole.values.length; n++) {
+      const value = whole.values[n]!;
+      if (!(value >= 0)) continue;
+      all++;
+      if (value > least) over++;
+    }
+    return [over, all];
+  }
+
   /** The exact weight of a cell where its tile is at hand; undefined where only pooled bins are. */
   at(row: number, column: number): number | undefined {
     const tile = this.#kept.get(name(0, Math.floor(row / SIDE), Math.floor(column / SIDE)));

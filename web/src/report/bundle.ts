@@ -207,6 +207,7 @@ export function bundleProvider(bundle: BundleData): Provider {
       for (const row of rowsOf(bundle.health)) arrived(row);
     },
     findings: async () => bundle.findings,
+    kinds: async () => bundle.kinds,
     source: once((at) => {
       const { queries, keys } = siteOf(info, at.site);
       return isComplete(bundle, at) && queries * keys <= WHOLE ? exact(at) : pooled(at);

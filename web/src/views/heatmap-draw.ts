@@ -1,6 +1,6 @@
 /** The drawing of a heat-map on its canvas: tiles, gaps, numbers, labels, marks. */
 import { colour, ink, paint } from "$lib/colour";
-import { HIDDEN } from "$lib/schema";
+import { HIDDEN, HIDDEN_CHANGE } from "$lib/schema";
 import { fixed } from "$lib/format";
 import { edge, tickStep, type Plot, type View } from "$lib/plot";
 import type { Range } from "$lib/source";
@@ -18,6 +18,7 @@ export interface Scene {
   readonly rowTexts: readonly string[];
   readonly columnTexts: readonly string[];
   readonly gain: number;
+  readonly signed: boolean;
   readonly active: Spot | null;
   readonly focused: boolean;
   readonly selected: Spot | null;
@@ -81,7 +82,7 @@ function place(context: CanvasRenderingContext2D, tile: Placed, scene: Scene): v
     const inner = image.getContext("2d");
     if (!inner || !tile.width || !tile.height) return;
     const pixels = inner.createImageData(tile.width, tile.height);
-    paint(tile.values, pixels.data, scene.theme, scene.gain);
+    paint(tile.values, pixels.data, scene.theme, scene.gain, scene.signed);
     inner.putImageData(pixels, 0, 0);
     tile.image = image;
   }
@@ -113,7 +114,7 @@ function numbers(context: CanvasRenderingContext2D, tiles: readonly Placed[], sc
     for (let i = Math.max(scene.down[0], tile.rows[0]); i < Math.min(scene.down[1], tile.rows[1]); i++) {
       for (let j = Math.max(scene.across[0], tile.columns[0]); j < Math.min(scene.across[1], tile.columns[1]); j++) {
         const value = tile.values[(i - tile.rows[0]) * tile.width + j - tile.columns[0]]!;
-        if (value === HIDDEN || Number.isNaN(value)) continue;
+        if (value === (scene.signed ? HIDDEN_CHANGE : HIDDEN) || Number.isNaN(value)) continue;
         context.fillStyle = ink(colour(value * scene.gain, scene.theme));
         context.fillText(fixed(value, 2), (x(scene, j) + x(scene, j + 1)) / 2, (y(scene, i) + y(scene, i + 1)) / 2 + 1);
       }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from limelight.studio.api import (
     captures,
+    differences,
     experiments,
     exports,
     heads,
@@ -17,6 +18,7 @@ from limelight.studio.endpoint import Endpoint
 ENDPOINTS: tuple[Endpoint, ...] = (
     *captures.ENDPOINTS,
     *heads.ENDPOINTS,
+    *differences.ENDPOINTS,
     *exports.ENDPOINTS,
     *models.ENDPOINTS,
     *live.ENDPOINTS,

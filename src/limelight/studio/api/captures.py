@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from limelight.capture import Site
+from limelight.errors import ArgumentError
+from limelight.heads import Heads, Sighting, search
 from limelight.studio.answers import NotFound
 from limelight.studio.api.asked import Index, OfCapture, OfEntry, OfSite
 from limelight.studio.endpoint import Binary, Endpoint, MediaTypes, Nothing
 from limelight.studio.measure import measure
 from limelight.studio.shelf import Book, Damaged
 from limelight.studio.work import Cancel
-from limelight.views import facts
-from limelight.views.kinds import kinds
+from limelight.views import facts, looks
+from limelight.views.kinds import kinds, tables
 from limelight.views.order import findings
-from limelight.views.schema import CaptureInfo, CaptureSummary, Finding, HealthTable, SiteHealth
+from limelight.views.schema import (
+    CaptureInfo,
+    CaptureSummary,
+    Finding,
+    HealthTable,
+    KindScores,
+    Side,
+    SiteHealth,
+)
 from limelight.writing.png import encode
 
 if TYPE_CHECKING:
@@ -22,6 +34,18 @@ if TYPE_CHECKING:
 
 class OfSiteEntry(OfSite, frozen=True):
     batch: Index = 0
+
+
+class OfSightings(OfEntry, frozen=True, kw_only=True):
+    row: Index
+    column: Index
+
+
+class OfLight(OfEntry, frozen=True, kw_only=True):
+    side: Side
+    index: Index
+    site: Index | None = None
+    head: Index | None = None
 
 
 def captures(studio: Studio, _: Nothing, cancel: Cancel) -> list[CaptureSummary]:
@@ -55,12 +79,48 @@ def capture_findings(studio: Studio, asked: OfEntry, cancel: Cancel) -> list[Fin
     book = studio.shelf.book(asked.id)
 
     def find() -> list[Finding]:
-        sites = [measure(site, cancel) for site in book.capture.sites]
-        found = kinds(book.capture, asked.batch, lambda _, __: cancel.check())
-        health = [facts.health_of(site, asked.batch) for site in sites]
+        found = _kinds(book, asked.batch, cancel)
+        health = [facts.health_of(site, asked.batch) for site in book.capture.sites]
         return findings(book.capture, health, found, asked.batch)
 
     return book.findings.get(asked.batch, find)
+
+
+def capture_kinds(studio: Studio, asked: OfEntry, cancel: Cancel) -> list[KindScores]:
+    """Every head's score for each kind; none where the sites have not all that entry."""
+    return tables(_kinds(studio.shelf.book(asked.id), asked.batch, cancel))
+
+
+def sightings(studio: Studio, asked: OfSightings, cancel: Cancel) -> list[Sighting]:
+    """Every head with a weight at that cell, the strongest first."""
+    capture = studio.shelf.book(asked.id).capture
+    return search(capture, query=asked.row, key=asked.column, batch=asked.batch,
+                  progress=lambda _, __: cancel.check())  # fmt: skip
+
+
+def light(studio: Studio, asked: OfLight, cancel: Cancel) -> Binary:
+    """Little-endian float32, coded as in limelight/views/tiles.py: one a key, or one a query.
+
+    The mean over the heads of a site where no head is named, over all where no site is.
+    """
+    book = studio.shelf.book(asked.id)
+    if asked.site is not None and asked.head is not None:
+        places = [book.head(asked.site, asked.head, asked.batch, cancel)]
+    elif asked.head is not None:
+        raise ArgumentError(f"head={asked.head} is a head of a site: name the site too")
+    else:
+        count = len(book.capture.sites)
+        wanted = range(count) if asked.site is None else [asked.site]
+        places = [book.place(index, 0, asked.batch) for index in wanted]
+
+    def ready() -> Iterator[Site]:
+        for site in places:
+            cancel.check()
+            if asked.side == "column":  # a column needs every row's sum
+                measure(site, cancel)
+            yield site.entry(asked.batch if site.batch > 1 else 0)
+
+    return Binary(looks.light(ready(), asked.side, asked.index).astype("<f4").tobytes())
 
 
 def image(studio: Studio, asked: OfEntry, _: Cancel) -> Binary:
@@ -73,6 +133,15 @@ def image(studio: Studio, asked: OfEntry, _: Cancel) -> Binary:
 
 def summary(book: Book) -> CaptureSummary:
     return facts.summary(book.capture, book.id, book.origin)
+
+
+def _kinds(book: Book, batch: int, cancel: Cancel) -> Heads | None:
+    def find() -> Heads | None:
+        for site in book.capture.sites:
+            measure(site, cancel)
+        return kinds(book.capture, batch, lambda _, __: cancel.check())
+
+    return book.kinds.get(batch, find)
 
 
 def _health(book: Book, index: int, batch: int, cancel: Cancel) -> SiteHealth:
@@ -99,6 +168,14 @@ ENDPOINTS = (
              "Health figures of one site's heads, of one batch entry.", lane="heavy"),
     Endpoint("/api/captures/{id}/findings", capture_findings, OfEntry, list[Finding],
              "What was found of every head, what to look at first first.", lane="heavy"),
+    Endpoint("/api/captures/{id}/kinds", capture_kinds, OfEntry, list[KindScores],
+             "Every head's score for each known kind.", lane="heavy"),
+    Endpoint("/api/captures/{id}/sightings", sightings, OfSightings, list[Sighting],
+             "Which heads look from a query to a key, the strongest first.", lane="look"),
+    Endpoint("/api/captures/{id}/light", light, OfLight, MediaTypes("application/octet-stream"),
+             "What a query looks at, or who looks at a key: of a head, or the mean over a site's "
+             "heads, or over all; little-endian float32, −1 hidden, NaN not a number.",
+             lane="look"),
     Endpoint("/api/captures/{id}/image", image, OfEntry, MediaTypes("image/png"),
              "The picture a vision model saw."),
 )  # fmt: skip

@@ -32,6 +32,7 @@ from limelight.torch import bridge
 from limelight.torch.monitor import patch
 from limelight.torch.monitor.alarms import DEFAULTS, Alarm, Alarms
 from limelight.torch.monitor.boards import boards, scalars
+from limelight.torch.monitor.padding import Padding
 from limelight.torch.monitor.tally import Tally, figures, finite, gather
 
 
@@ -57,7 +58,8 @@ class Monitor:
     sdpa          put limelight in place of torch's function while the monitor is open
     start         the number of the first step, for a resumed run
 
-    Only passes in training mode count (`model.training`), and a checkpointed part counts once.
+    Only passes in training mode count (`model.training`), and a checkpointed part counts once. Rows
+    that the model's `attention_mask` (two axes) calls padding do not count.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class Monitor:
         self._journal = Journal(path) if path is not None and self._first else None
         targets = {"tensorboard": tensorboard, "wandb": wandb, "mlflow": mlflow}
         self._boards = boards(**targets) if self._first else []
-        self._patch = patch.Patch(model, sdpa=sdpa)
+        self._patch, self._padding = patch.Patch(model, sdpa=sdpa), Padding(model)
         self._write({
             "kind": "run", "format": FORMAT, "version": VERSION, "every": every,
             "started": time.time(), "model": type(patch.bare(model)).__name__,
@@ -143,7 +145,7 @@ class Monitor:
         if not self._open:
             return
         self._stop_listening()
-        self._patch.remove()
+        self._leave()
         self._write({"kind": "end", "step": self.count, "time": time.time(), "reason": reason})
         self._open = False
         if self._journal is not None:
@@ -172,7 +174,8 @@ class Monitor:
         for call, state in passes:
             if name not in self._tallies:
                 self._tallies[name] = Tally(call.query_heads, call.query.device)
-            self._tallies[name].add(call, state)
+            text = self._padding.rows(name, call.batch, call.queries)
+            self._tallies[name].add(call, state, text)
 
     def _record(self, numbers: dict[str, float]) -> dict[str, Any]:
         if not self._tallies:
@@ -218,7 +221,7 @@ class Monitor:
         except Exception as error:
             self._stop_listening()
             self._open = False
-            self._patch.remove()
+            self._leave()
             if self._journal is not None:
                 self._journal.close()
             _warn(
@@ -226,6 +229,11 @@ class Monitor:
                 f"training goes on without it"
             )
             return None
+
+    def _leave(self) -> None:
+        """Leave the model as it was."""
+        self._patch.remove()
+        self._padding.remove()
 
     def _listen(self) -> None:
         self._stop_listening()

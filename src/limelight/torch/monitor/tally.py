@@ -24,23 +24,27 @@ class Tally:
         self.sums = torch.zeros(heads, len(SUMS), dtype=torch.float64, device=device)
         self.largest = torch.full((heads,), -math.inf, dtype=torch.float64, device=device)
 
-    def add(self, call: Call, state: State) -> None:
-        """Count one pass."""
+    def add(self, call: Call, state: State, text: Tensor | None = None) -> None:
+        """Count one pass: all rows, or those that are text, bool [batch, queries]."""
         health = Health.of(call, state)
         shape = (call.batch, call.query_heads, call.queries)
         figures = (getattr(health, field.name) for field in fields(health))
         health = Health(*(x if x is None else x.reshape(shape) for x in figures))
-        max_prob, judged = health.max_prob, health.judged
+        max_prob, judged, largest = health.max_prob, health.judged, health.max_logit
+        seen, lost = health.keys > 0, max_prob.isnan()
+        if text is not None:
+            seen, judged, lost = (x & text[:, None] for x in (seen, judged, lost))
+            largest = torch.where(text[:, None], largest, -math.inf)
         sums = (
-            health.keys > 0, judged, max_prob.isnan(), max_prob, health.entropy,
-            health.spread, health.peaked, health.saturated,
+            seen, judged, lost, max_prob, health.entropy, health.spread, health.peaked,
+            health.saturated,
         )  # fmt: skip
         for column, figure in enumerate(sums):
             if SUMS[column] in MEANS:
                 figure = torch.where(judged, figure, 0)
             self.sums[:, column] += figure.sum((0, 2), dtype=torch.float64)
-        if health.max_logit.numel():
-            largest = health.max_logit.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
+        if largest.numel():
+            largest = largest.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
             self.largest = torch.maximum(self.largest, largest.amax((0, 2)).double())
 
 
