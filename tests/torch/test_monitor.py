@@ -277,7 +277,8 @@ def test_padding_is_no_row(side: str) -> None:
         model(long[None])
         model(short[None])
         apart = monitor.step()
-    assert together is not None and apart is not None
+    assert together is not None
+    assert apart is not None
     for name in ("rows", "judged", "max_logit", "entropy", "max_prob", "peaked", "saturated"):
         got, want = (record["sites"][0][name] for record in (together, apart))
         np.testing.assert_allclose(got, want, rtol=1e-5, err_msg=name)
