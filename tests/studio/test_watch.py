@@ -33,6 +33,26 @@ def test_the_alarmed_head_is_shown_and_its_alarms_listed(open_tab: Open) -> None
     assert f"saturated {raised['value']:.3g}, bound 0.9" in events.nth(1).inner_text()
 
 
+def test_what_was_scaled_back(
+    browser: Any, start_studio: Callable[..., Running], tmp_path: Path
+) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    heads = [{"site": "blocks.1.attention", "head": head, "max_logit": 200.0 + head, "factor": 0.5}
+             for head in (0, 1, 2, 4, 4)]  # fmt: skip
+    clips = [{"kind": "clip", "step": step, "limit": 100.0, "heads": heads} for step in (100, 100)]
+    samples.write_lines(folder / "clipped.jsonl", [*samples.run_lines(), *clips])
+    running = start_studio(folder=folder)
+    page = browser.new_page()
+    page.goto(f"{running.origin}/?token={running.token}#/watch/clipped")
+    told = page.get_by_role("region", name="Scaled back")
+    told.get_by_text("pass 100: after 2 steps so far").wait_for()
+    first = told.get_by_role("listitem").first.inner_text()
+    assert "layer 1, head 4: 204 → 102" in first
+    assert "and 2 more" in first
+    page.close()
+
+
 def test_heads_and_steps_are_walked_by_keyboard(open_tab: Open) -> None:
     page = open_tab("#/watch/run?figure=max_logit&head=6")
     area = page.get_by_role(

@@ -151,6 +151,22 @@ export interface CellData {
   readonly contribution: readonly Real[] | null;
 }
 
+/** What QKClip did after one step. */
+export interface ClipLine {
+  readonly kind: "clip";
+  readonly step: number;
+  readonly limit: number;
+  readonly heads: readonly ClippedHead[];
+}
+
+/** A head that was scaled back: its logits, the largest `max_logit`, became `factor` times. */
+export interface ClippedHead {
+  readonly site: string;
+  readonly head: number;
+  readonly max_logit: number;
+  readonly factor: number;
+}
+
 /** A file that should hold a capture, and why it cannot be opened. */
 export interface Damaged {
   readonly id: string;
@@ -404,6 +420,8 @@ export interface RunInfo {
   readonly bounds: readonly Bound[];
   readonly events: readonly AlarmLine[];
   readonly alarms: readonly Alarm[];
+  readonly clips: readonly ClipLine[];
+  readonly clipped: number;
 }
 
 export interface RunSummary {

@@ -14,7 +14,7 @@ const run: RunInfo = {
   id: "r", model: "GPT", started: null, every: 10, records: 5, first_step: 0, last_step: 40, ended: null,
   restarts: [], heads: 5, bounds: [],
   sites: [{ name: "a", layer: 0, heads: 2, first: 0 }, { name: "b", layer: 1, heads: 3, first: 2 }],
-  events: [],
+  events: [], clips: [], clipped: 0,
   alarms: [alarm(10, 3, 20), alarm(12, null, null), alarm(30, 4, null)],
 };
 const view: RunView = {

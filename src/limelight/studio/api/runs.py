@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from limelight.arrays import jsonable
 from limelight.errors import LimelightError
 from limelight.journal import Figure
-from limelight.journal.reading import AlarmLine, Bound, Numbers, Tail, is_journal
+from limelight.journal.reading import AlarmLine, Bound, ClipLine, Numbers, Tail, is_journal
 from limelight.journal.run import Alarm, Run, SiteOfRun
 from limelight.studio.answers import to_json
 from limelight.studio.api.asked import Index, Name
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 ENDING = ".jsonl"
 LOOK_EVERY = 0.5  # seconds
+CLIPS = 200  # of QKClip, shown
 
 
 class RunSummary(msgspec.Struct):
@@ -52,6 +53,8 @@ class RunInfo(msgspec.Struct, kw_only=True):
     bounds: list[Bound]
     events: list[AlarmLine]
     alarms: list[Alarm]
+    clips: list[ClipLine]  # the latest of them, newest last
+    clipped: int  # steps after which heads were scaled back
 
 
 class RunView(msgspec.Struct, kw_only=True):
@@ -96,6 +99,7 @@ def run(studio: Studio, asked: OfRun, _: Cancel) -> RunInfo:
         last_step=first.last_steps[-1] if first.steps else None,
         ended=held.ended, restarts=held.restarts, heads=held.heads, sites=list(held.sites.values()),
         bounds=held.bounds, events=held.events, alarms=held.alarms,
+        clips=held.clips[-CLIPS:], clipped=len(held.clips),
     )  # fmt: skip
 
 
