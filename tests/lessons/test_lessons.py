@@ -45,7 +45,7 @@ def test_the_state_to_open_on_stands_in_the_address() -> None:
 @pytest.mark.parametrize(
     ("part", "state", "message"),
     [
-        ("labs", {}, "there is no part 'labs': choose step, map, lab"),
+        ("labs", {}, "there is no part 'labs': choose input, step, map, lab"),
         (None, {"d_k": 3}, "belongs to one part"),
         ("lab", {"dk": 3}, "lab has no 'dk' to open on: it knows d_k, scaled, keys, draw"),
     ],
@@ -104,5 +104,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert "holds files already" in run("--site", folder)[1]
     assert run("--site", folder, "--force", "--json")[0] == 0
     assert "leave out --part" in run("--site", folder, "--part", "lab")[1]
-    assert "choose step, map, lab" in run("--part", "labs", "-o", str(tmp_path / "x.html"))[1]
+    assert (
+        "choose input, step, map, lab" in run("--part", "labs", "-o", str(tmp_path / "x.html"))[1]
+    )
     assert not (tmp_path / "x.html").exists()

@@ -15,22 +15,30 @@ from limelight.views import facts, looks
 
 # The parts of Learn by their ids, in its order, and what the address of each can say.
 STATE: dict[str, tuple[str, ...]] = {
+    "input": ("placed", "swapped"),
     "step": ("sentence", "x", "w_q", "w_k", "w_v", "causal", "stage", "table", "row", "column"),
     "map": ("of", "row", "column"),
     "lab": ("d_k", "scaled", "keys", "draw"),
     "example": ("query", "keys", "values"),
     "scaling": ("scores", "d_k"),
-    "apply": ("tab", "level", "seed", "question", "answer"),
+    "softmax": ("scores", "nudge"),
     "future": ("ahead", "row", "written", "masked"),
+    "apply": ("tab", "level", "seed", "question", "answer"),
+    "heads": ("layer", "row", "word", "traits", "deeds", "replace"),
+    "next": ("text", "replace", "at"),
+    "not": (),
+    "stays": (),
 }
 PARTS = tuple(STATE)
 
 EACH = 12  # exercises of a level
 CAPTURE, LAYER, HEAD = "llama", 11, 1  # the real head of the lessons
+LAYERS = (0, 5, 11, 17, 23, 29)  # all heads of these come along
 
 # Which parts need what: a page of one part holds its own alone.
 NEEDS: dict[str, tuple[str, ...]] = {
-    "map": ("head",), "apply": ("exercises", "quiz"), "scaling": ("experiment",),
+    "map": ("head",), "heads": ("head", "layers"), "apply": ("exercises", "quiz"),
+    "scaling": ("experiment",),
 }  # fmt: skip
 
 
@@ -78,10 +86,10 @@ def lessons_data(
         raise ArgumentError(
             f"{part} has no {unknown[0]!r} to open on: it knows {', '.join(STATE[part or ''])}"
         )
-    needed = set(NEEDS.get(part, ())) if part else {"head", "exercises", "quiz", "experiment"}
+    needed = {each for name in ([part] if part else NEEDS) for each in NEEDS.get(name, ())}
     answers: dict[str, Any] = {}
     if "head" in needed:
-        answers |= _head()
+        answers |= _heads(LAYERS if "layers" in needed else ())
     if "quiz" in needed:
         answers["/api/quiz"] = [item.to_dict(answers=True) for item in exercises.QUIZ]
     if "experiment" in needed:
@@ -109,16 +117,21 @@ def _text(value: Any) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
-def _head() -> dict[str, Any]:
-    """The real head, by the paths that Learn asks for."""
+def _heads(layers: tuple[int, ...]) -> dict[str, Any]:
+    """The real head, and those of some layers without their values, by the paths Learn asks for."""
     capture = shipped.open(CAPTURE)
-    index = next(n for n, site in enumerate(capture.sites) if site.layer == LAYER)
-    rows = looks.head_rows(capture.sites[index].one(HEAD, 0))
-    return {
+    answers: dict[str, Any] = {
         "/api/captures": [asdict(facts.summary(capture, CAPTURE, "shipped"))],
         f"/api/captures/{CAPTURE}": asdict(facts.facts(capture, CAPTURE, "shipped")),
-        f"/api/captures/{CAPTURE}/sites/{index}/heads/{HEAD}/rows?batch=0": asdict(rows),
     }
+    for index, site in enumerate(capture.sites):
+        for head in range(site.heads):
+            real = (site.layer, head) == (LAYER, HEAD)
+            if real or site.layer in layers:
+                rows = asdict(looks.head_rows(site.one(head, 0)))
+                path = f"/api/captures/{CAPTURE}/sites/{index}/heads/{head}/rows?batch=0"
+                answers[path] = rows if real else {**rows, "value": None}
+    return answers
 
 
 def _experiment() -> dict[str, Any]:

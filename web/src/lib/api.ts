@@ -5,8 +5,8 @@
  * own message, shown as it is.
  */
 import type {
-  CaptureInfo, CaptureSummary, CellData, ExerciseInfo, FeedbackInfo, HeadRows, HealthTable, OfCheck, OfStep, QuizQuestion,
-  ScalingResults, Solution,
+  CaptureInfo, CaptureSummary, CellData, ExerciseInfo, FeedbackInfo, HeadRows, HealthTable, JourneyInfo, LooksInfo, OfCheck, OfStep,
+  QuizQuestion, ScalingResults, Solution, ToFollow, ToLook,
 } from "./schema";
 import { HEADER, secret } from "./tab";
 
@@ -115,3 +115,7 @@ export const showExercise = (request: OfStep, signal?: AbortSignal): Promise<Sol
 export const getQuiz = (signal?: AbortSignal): Promise<QuizQuestion[]> => get("/api/quiz", signal);
 
 export const getScaling = (signal?: AbortSignal): Promise<ScalingResults> => get("/api/experiments/scaling", signal);
+
+export const getJourney = (asked: ToFollow, signal?: AbortSignal): Promise<JourneyInfo> => post("/api/learn/journey", asked, signal);
+
+export const getLooks = (asked: ToLook, signal?: AbortSignal): Promise<LooksInfo> => post("/api/learn/looks", asked, signal);

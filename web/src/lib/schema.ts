@@ -269,6 +269,25 @@ export interface HeldExercise {
   readonly marking: Readonly<Record<string, StepMarking>>;
 }
 
+export interface JourneyGuess {
+  readonly token: string;
+  readonly probability: number;
+}
+
+export interface JourneyInfo {
+  readonly tokens: readonly string[];
+  readonly stops: readonly JourneyStop[];
+}
+
+/** After one part of the way; the embedding's layer is −1. */
+export interface JourneyStop {
+  readonly layer: number;
+  readonly part: "attention" | "embedding" | "feed-forward";
+  readonly added: number;
+  readonly size: number;
+  readonly guesses: readonly JourneyGuess[];
+}
+
 /**
  * A known kind of head: what such a head does, and how much each head does it.
  *
@@ -339,6 +358,23 @@ export interface LiveRun {
   readonly text: string;
   readonly tokens: readonly string[];
   readonly next: readonly LiveGuess[];
+}
+
+/** One large weight of the last token, and what hiding it changes. */
+export interface LookInfo {
+  readonly layer: number;
+  readonly head: number;
+  readonly key: number;
+  readonly weight: number;
+  readonly brought: number;
+  readonly change: number;
+}
+
+export interface LooksInfo {
+  readonly tokens: readonly string[];
+  readonly answer: string;
+  readonly probability: number;
+  readonly looks: readonly LookInfo[];
 }
 
 /** A head that is worth seeing, the cell that shows it, and why. */
@@ -574,6 +610,15 @@ export interface StripData {
   readonly values: readonly Real[];
   readonly top: readonly Top[];
   readonly total: Real;
+}
+
+export interface ToFollow {
+  readonly text: string;
+  readonly replace?: boolean;
+}
+
+export interface ToLook {
+  readonly text: string;
 }
 
 export interface ToMake {

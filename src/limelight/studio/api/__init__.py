@@ -9,6 +9,7 @@ from limelight.studio.api import (
     exports,
     heads,
     learn,
+    learn_live,
     live,
     models,
     runs,
@@ -23,6 +24,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *models.ENDPOINTS,
     *live.ENDPOINTS,
     *learn.ENDPOINTS,
+    *learn_live.ENDPOINTS,
     *experiments.ENDPOINTS,
     *runs.ENDPOINTS,
 )
