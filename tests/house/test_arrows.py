@@ -21,7 +21,7 @@ LAYERS = (
     ("engines",),
     ("health",),
     ("attention",),
-    ("looking", "worked", "capture", "heads", "learn", "journal", "hf.places"),
+    ("looking", "worked", "capture", "heads", "survey", "learn", "journal", "hf.places"),
     ("hf", "torch", "live"),
     ("views",),
     ("pictures",),

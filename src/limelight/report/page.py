@@ -11,12 +11,14 @@ import base64
 import hashlib
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from limelight.capture import Capture
 from limelight.errors import FileError
+from limelight.live.effects import Effects
 from limelight.views.bundle import Progress, bundle
 from limelight.views.kinds import kinds
 from limelight.writing.files import write_whole
@@ -43,19 +45,24 @@ def report(
     precision: str = "float16",
     batch: int = 0,
     title: str | None = None,
+    first: Sequence[tuple[int, int]] | None = None,
+    effects: Effects | None = None,
     progress: Progress | None = None,
 ) -> Written:
     """The report as HTML of at most `budget` bytes.
 
     precision  of the vectors that cells are computed from: "float16" or "float32"
     batch      the entry that is shown, where the capture has several
+    first      (layer, head) pairs whose vectors go in before all others
+    effects    what each head's absence does, as limelight.live or hf.effects measured it: of heads
+               of no known kind, those with the most effect come first
     """
     script, style = built("report.js"), built("report.css")
     frame = len(_page("", script, style, "").encode()) + TITLE_ROOM
     # In the page every < > & of the data takes six bytes instead of one: see safe.
     made = bundle(capture, budget=budget, around=frame, precision=precision, batch=batch,
-                  title=title, found=kinds(capture, batch), progress=progress,
-                  written=safe)  # fmt: skip
+                  title=title, found=kinds(capture, batch), first=first, effects=effects,
+                  progress=progress, written=safe)  # fmt: skip
     html = _page(made.data["title"], script, style, safe(made.to_json()))
     heads = sum(site.heads for site in capture.sites)
     return Written(html, len(html.encode()), heads, len(made.complete))

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from limelight.arrays import as_numpy
+from limelight.arrays import as_numpy, output_like
 from limelight.call import Call
 from limelight.engines import choose
 from limelight.reference import Gradients, State
@@ -96,5 +96,8 @@ def backward(
 
 def _tensors(state: State, call: Call) -> State:
     output = torch.from_numpy(state.output).to(call.query.dtype)
+    place = output_like(call.query, call.value_size)
+    if place.stride() != output.stride():
+        output = place.copy_(output)
     statistics = (state.logsumexp, state.max_logit, state.entropy)
     return State(output, *(None if x is None else torch.from_numpy(x) for x in statistics))

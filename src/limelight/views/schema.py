@@ -75,6 +75,7 @@ class SiteInfo:
     softcap: Real
     sinks: bool
     bias: bool
+    only_weights: bool
     mask: str
 
 

@@ -546,6 +546,7 @@ export interface SiteInfo {
   readonly softcap: Real;
   readonly sinks: boolean;
   readonly bias: boolean;
+  readonly only_weights: boolean;
   readonly mask: string;
 }
 

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from limelight.torch import bridge, functional
+from limelight.torch import bridge, sdpa
 from limelight.torch.bridge import SITE
 
 _stack: list[nn.Module] = []  # modules whose forward is under way, innermost last
@@ -105,7 +105,7 @@ def _attention(
 ) -> torch.Tensor:  # fmt: skip
     given = (query, key, value, attn_mask, dropout_p, is_causal)
     site = site_of(_stack[-1]) if _stack else ""
-    return functional.scaled_dot_product_attention(*given, scale, enable_gqa, site=site)
+    return sdpa.scaled_dot_product_attention(*given, scale, enable_gqa, site=site)
 
 
 def multi_head(*given: Any, **named: Any) -> Any:
