@@ -43,9 +43,12 @@ def test_keys_go_on_and_back_and_leave(room: Any) -> None:
         return room.locator("section[id]").get_attribute("id")
 
     parts = ["lab"]
-    room.keyboard.press("End")
-    room.keyboard.press("PageDown")
-    room.locator("section[id]:not(#lab)").wait_for()
+    for _ in range(8):  # what is left to scroll comes first
+        room.keyboard.press("PageDown")
+        room.wait_for_timeout(200)
+        if now() != "lab":
+            break
+    assert now() != "lab"
     parts.append(now())
     assert "learn.projector=1" in room.url
     room.keyboard.press("Home")
