@@ -33,7 +33,8 @@ from limelight.views import differences, figures, looks, palette, schema, tiles
 SOURCE = Path(__file__).parent / "src"
 NOTE = "Written by web/generate.py from limelight's Python: change that, not this."
 LITERALS = {
-    "Figure": schema.Figure, "Pool": schema.Pool, "RunFigure": journal.Figure, "Side": schema.Side,
+    "Figure": schema.Figure, "Lit": schema.Lit, "Pool": schema.Pool,
+    "RunFigure": journal.Figure, "Side": schema.Side,
     "Step": Step, "TrainingFigure": TrainingFigure, "Verdict": schema.Verdict,
 }  # fmt: skip
 CONSTANTS = {

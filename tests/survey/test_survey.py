@@ -85,6 +85,9 @@ def test_the_views_add_up() -> None:
     assert score == found.strongest.score[1, 0, 0, 0] > NONE
     assert passage.name.startswith("text ")
     assert len(found.table()) == 5
+    frame = found.to_pandas()
+    for record, row in zip(found.table(), frame.to_dict("records"), strict=True):
+        assert {name: None if value != value else value for name, value in row.items()} == record
     assert heads.search(found, key="cat")[0].weight > 0
     json.dumps(found.to_dict(), allow_nan=False)
     assert repr(found) == "Survey(drawn: 5 heads in 2 layers, 9 texts of 59 tokens)"

@@ -179,8 +179,9 @@ class Heads(Tabular):
         }  # fmt: skip
 
     def frame(self) -> Frame:
-        """Each kind's score, chance and rows, by site and head."""
+        """Each kind's score, chance and rows, and a survey's errors, by site and head."""
         parts = {"": self.scores, " chance": self.chance, " rows": self.rows}
+        parts |= {" error": self.errors} if self.errors else {}
         values = {f"{kind.name}{part}": tables[kind.name]
                   for kind in self.known for part, tables in parts.items()}  # fmt: skip
         columns = max(self.heads, default=0)

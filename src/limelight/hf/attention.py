@@ -16,11 +16,10 @@ from torch import Tensor
 from torch.nn.attention.bias import CausalBias
 
 from limelight.errors import ArgumentError, DtypeError, ShapeError
-from limelight.hf import packed
 from limelight.hf.compact import CompactMask
 from limelight.hf.masks import learned_sdpa, only_eager
 from limelight.masks import Causal, Mask
-from limelight.torch import bridge, functional
+from limelight.torch import bridge, functional, packed
 from limelight.torch.bridge import SITE
 
 CAUSAL = Causal()  # one for all layers, so that a recorder measures it once

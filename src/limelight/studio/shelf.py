@@ -24,7 +24,7 @@ from limelight.studio.folders import MOST_FILES, Folders, Listed, check, listing
 from limelight.studio.limits import Limits
 from limelight.studio.measure import measure
 from limelight.studio.work import Cancel
-from limelight.views.schema import Finding
+from limelight.views.schema import Finding, Lit
 
 ENDING = ".safetensors"
 HEADS_KEPT = 128
@@ -69,16 +69,24 @@ class Book:
                 raise NotFound(f"there is no {name} {given} at {site.name}: there are {there}")
         return site
 
-    def head(self, index: int, head: int, batch: int, cancel: Cancel) -> Site:
-        """One head of one batch entry as a site of its own, its row statistics at hand."""
+    def head(self, index: int, head: int, batch: int, cancel: Cancel, lit: Lit = "weight") -> Site:
+        """One head of one batch entry as a site of its own, its row statistics at hand.
+
+        lit="value" shows what each weight brings, w · ‖v‖.
+        """
         site = self.place(index, head, batch)
+        if lit == "value":
+            one = self.head(index, head, batch, cancel)
+            return self._heads.get((index, head, batch, lit), one.by_value)
         key = (index, head, batch)
         return self._heads.get(key, lambda: measure(site.one(head, batch), cancel))
 
-    def pyramid(self, index: int, head: int, batch: int, pool: str, cancel: Cancel) -> Pyramid:
+    def pyramid(
+        self, index: int, head: int, batch: int, pool: str, cancel: Cancel, lit: Lit = "weight"
+    ) -> Pyramid:
         """The tiles of one head."""
-        one = self.head(index, head, batch, cancel)
-        key = (self.number, index, head, batch, pool)
+        one = self.head(index, head, batch, cancel, lit)
+        key = (self.number, index, head, batch, pool, lit)
         return self._pyramids.get(key, lambda: Pyramid(one, 0, pool=pool, budget=self._tile_bytes))
 
 

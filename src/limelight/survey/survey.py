@@ -14,7 +14,6 @@ The size depends on the model alone, not on the number of texts. All that adds u
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -35,6 +34,7 @@ from limelight.survey.bins import BEHIND, DISTANCE, LEVELS, PLACE, named
 from limelight.survey.examples import NONE, Examples
 from limelight.survey.passages import Passage
 from limelight.survey.received import Received
+from limelight.writing.frames import Frame, Tabular
 from limelight.writing.numbers import counted
 
 Array = NDArray[Any]
@@ -73,7 +73,7 @@ class Pull:
 
 
 @dataclass(frozen=True, eq=False)
-class Survey:
+class Survey(Tabular):
     """What a model's heads did over `texts` texts of `tokens` tokens in all.
 
     cut       texts that were longer than the survey reads, and cut
@@ -261,27 +261,13 @@ class Survey:
 
     def table(self) -> list[dict[str, Any]]:
         """One record a head: its place, every health figure, every kind's score and error."""
-        health, kinds, found = self.health(), self.heads, []
-        parts = {"": kinds.scores, " chance": kinds.chance, " error": kinds.errors,
-                 " rows": kinds.rows}  # fmt: skip
-        for at, summary in enumerate(health.summaries):
-            for head, record in enumerate(summary.to_dict()):
-                row = {"site": self.sites[at], "layer": self.layers[at], **record}
-                for kind in self.known:
-                    for name, table in parts.items():
-                        value = float(table[kind.name][at, head])
-                        row[f"{kind.name}{name}"] = None if np.isnan(value) else value
-                found.append(row)
-        return found
+        return [{name: None if value != value else value for name, value in record.items()}
+                for record in self.frame().records()]  # fmt: skip
 
-    def to_pandas(self) -> Any:
-        """table() as a pandas.DataFrame."""
-        try:
-            pandas: Any = importlib.import_module("pandas")
-        except ImportError:
-            raise ArgumentError("to_pandas() needs pandas: pip install pandas; table() gives the "
-                                "same as a list of dicts") from None  # fmt: skip
-        return pandas.DataFrame(self.table())
+    def frame(self) -> Frame:
+        """Every health figure and every kind's score, chance, error and rows, by site and head."""
+        health, kinds = self.health().frame(), self.heads.frame()
+        return replace(health, values={**health.values, **kinds.values})
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe: the facts, the kinds, and every head."""

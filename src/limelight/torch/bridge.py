@@ -7,7 +7,7 @@ NumPy lacks, goes as float32) and their arrays come back as tensors of the call'
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from limelight.engines import choose
 from limelight.reference import Gradients, State
 
 SITE = "limelight_site"  # the attribute in which a module finds the name that a monitor gave it
+running: list[Any] = []  # modules whose forward is under way, innermost last, while someone listens
 
 
 Pass = tuple[Call, State]  # what was asked, and what came out
@@ -39,6 +40,11 @@ def forward(call: Call, engine: str, *, health: bool, site: str = "") -> State:
     if seen:
         report(site, [(call, state)])
     return state
+
+
+def site() -> str:
+    """The name of the module whose forward is under way, where a monitor gave it one."""
+    return str(getattr(running[-1], SITE, "")) if running else ""
 
 
 def watched() -> bool:

@@ -21,7 +21,7 @@ from limelight.call import Call, check_value, prepare
 from limelight.dropout import Dropout, check_dropout
 from limelight.errors import ArgumentError, DtypeError
 from limelight.health import Health, count_outcomes
-from limelight.torch import autograd, bridge, operators, quick, remembered, subclasses
+from limelight.torch import autograd, bridge, operators, quick, remembered, subclasses, wrapped
 from limelight.torch.symbolic import trace
 
 _TENSORS = (Tensor, torch.nn.Parameter)
@@ -58,6 +58,10 @@ def attention(
         output = quick.run(query, key, value, mask, scale, softcap)
         if output is not None:
             return output
+    if wrapped.holds_others(query):
+        rule = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
+        rest = {"dropout": dropout, "engine": engine, "site": site}
+        return wrapped.attention(attention, query, key, value, {**rule, **rest})
     layout = query, key, value, mask, scale, softcap, False, more
     known = remembered.run(*layout)
     if known is not None:
@@ -68,7 +72,7 @@ def attention(
     same["dropout"], same["seed"] = _seeded(dropout, query)
     if torch.compiler.is_compiling():
         arguments, restore = trace(query, key, value, **same)
-        return restore(operators.attention(*arguments, engine, False, site)[0])
+        return restore(operators.attention(*arguments, engine, False, site or bridge.site())[0])
     call = _checked(query, key, value, **same)
     if _needs_no_graph(call):
         remembered.keep(call, *layout)
@@ -107,7 +111,7 @@ def inspect(
     same["dropout"], same["seed"] = _seeded(dropout, query)
     if torch.compiler.is_compiling():
         arguments, restore = trace(query, key, value, **same)
-        output, *rows = operators.attention(*arguments, engine, True, site)
+        output, *rows = operators.attention(*arguments, engine, True, site or bridge.site())
         keys = operators.count_keys(arguments.query, arguments.key.shape[2], *arguments[3:7])
         return Inspection(restore(output), _health(rows, keys, arguments.sinks, restore))
     call = _checked(query, key, value, **same)

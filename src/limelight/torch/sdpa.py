@@ -19,7 +19,7 @@ from torch.nn.attention.bias import CausalBias
 from limelight.dropout import check_dropout
 from limelight.errors import ArgumentError, DtypeError, LimelightError
 from limelight.masks import Window
-from limelight.torch import quick
+from limelight.torch import quick, wrapped
 from limelight.torch.functional import attention, check_tensors
 
 _CAUSAL = Window(None, 0, align="top-left")
@@ -72,6 +72,14 @@ def _attend(
             f"{which}: torch takes one or the other. Pass the mask with the causal rule in it, or "
             f"limelight.attention(..., mask=Causal() & mask)"
         )
+    if wrapped.holds_others(query):
+        cells = (
+            {}
+            if attn_mask is None
+            else {"mask" if attn_mask.dtype == torch.bool else "bias": attn_mask}
+        )
+        rule: dict[str, Any] = {"mask": _CAUSAL} if is_causal else cells
+        return attention(query, key, value, **rule, scale=scale, dropout=dropout_p, site=site)
     check_tensors(query, key, value)
     query, key, value = _heads(query, key, value, enable_gqa)
     if query.ndim >= 2 and query.shape[-1] == 0 == key.shape[-1]:  # all logits are 0

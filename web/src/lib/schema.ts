@@ -3,6 +3,7 @@
 /** A float that may not be finite, as it travels. */
 export type Real = number | null;
 export type Figure = "rows" | "judged" | "not_a_number" | "max_logit" | "max_prob" | "gradient" | "entropy" | "spread" | "effective_keys" | "peaked" | "saturated";
+export type Lit = "weight" | "value";
 export type Pool = "max" | "mean";
 export type RunFigure = "max_logit" | "max_prob" | "entropy" | "spread" | "peaked" | "saturated" | "not_a_number";
 export type Side = "row" | "column";
@@ -589,11 +590,19 @@ export interface StepMarking {
   readonly choices: readonly (Readonly<Record<string, unknown>>)[];
 }
 
-/** What a capture that comes along shows; `page` of the docs tells it in full. */
+/**
+ * What a capture that comes along shows; `page` of the docs tells it in full.
+ *
+ * `beside` is a capture to put beside it; `cosines` say how alike the vectors of `word` are in
+ * the two, in the embeddings and after each layer.
+ */
 export interface Story {
   readonly words: string;
   readonly page: string;
   readonly mentions: readonly Mention[];
+  readonly beside: string | null;
+  readonly word: string | null;
+  readonly cosines: readonly number[];
 }
 
 /**

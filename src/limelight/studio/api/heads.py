@@ -12,7 +12,7 @@ from limelight.studio.api.asked import Few, Index, OfHead, Part, Pixels, part
 from limelight.studio.endpoint import Binary, Endpoint, MediaTypes
 from limelight.studio.work import Cancel
 from limelight.views import looks, tiles
-from limelight.views.schema import CellData, HeadRows, LinesData, Pool, Side, StripData
+from limelight.views.schema import CellData, HeadRows, LinesData, Lit, Pool, Side, StripData
 
 if TYPE_CHECKING:
     from limelight.studio.studio import Studio
@@ -31,6 +31,7 @@ class OfTile(OfHead, frozen=True, kw_only=True):
     height: Pixels = SIDE
     width: Pixels = SIDE
     pool: Pool = "max"
+    lit: Lit = "weight"
 
 
 class OfStrip(OfHead, frozen=True, kw_only=True):
@@ -64,7 +65,7 @@ def tile(studio: Studio, asked: OfTile, cancel: Cancel) -> Binary:
     The header X-Cells says which cells the bins share out evenly.
     """
     book = studio.shelf.book(asked.id)
-    one = book.head(asked.site, asked.head, asked.batch, cancel)
+    one = book.head(asked.site, asked.head, asked.batch, cancel, asked.lit)
     rows = part(asked.rows, one.queries, "rows")
     columns = part(asked.columns, one.keys, "columns")
     shape = (asked.height, asked.width)
@@ -73,7 +74,7 @@ def tile(studio: Studio, asked: OfTile, cancel: Cancel) -> Binary:
     if address is None:
         made = tiles.tile(one, rows, columns, shape, asked.pool)
     else:
-        pyramid = book.pyramid(asked.site, asked.head, asked.batch, asked.pool, cancel)
+        pyramid = book.pyramid(asked.site, asked.head, asked.batch, asked.pool, cancel, asked.lit)
         made = tiles.of_pyramid(pyramid, address, cancel)
     cells = ",".join(f"{start}:{stop}" for start, stop in (made.rows, made.columns))
     return Binary(made.to_bytes(), headers={"X-Cells": cells})

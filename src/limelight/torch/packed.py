@@ -1,7 +1,8 @@
-"""Sequences one after the other in one row: what `cu_seq_lens_q` and `cu_seq_lens_k` say of them.
+"""Sequences one after the other in one row, and where each begins: a token sees its own alone.
 
-Transformers hands these on to its flash attention (DataCollatorWithFlattening makes them): n + 1
-places, where each of n sequences begins and where the last ends. A token sees its own alone.
+So come Transformers' packed batches (`cu_seq_lens_q` and `cu_seq_lens_k`, which it hands on to its
+flash attention) and torch's jagged tensors: n + 1 places, where each of n sequences begins and
+where the last ends.
 """
 
 from __future__ import annotations
