@@ -85,7 +85,7 @@ def outcomes(suite: Suite, folder: Path, more: list[str]) -> dict[str, str]:
     environment = {
         **os.environ,
         "LIMELIGHT_FOREIGN": suite.name,
-        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
+        "PYTHONPATH": os.pathsep.join((str(HERE), str(ROOT / "src"))),  # theirs has tests/, too
     }
     options = (
         "-q",
@@ -95,7 +95,7 @@ def outcomes(suite: Suite, folder: Path, more: list[str]) -> dict[str, str]:
         "-p",
         "no:cacheprovider",
         "-p",
-        "tests.foreign.ours",
+        "ours",
     )
     subprocess.run(
         (sys.executable, "-m", "pytest", *options, *suite.options, f"--junitxml={report}", *more,
