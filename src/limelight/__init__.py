@@ -73,6 +73,8 @@ offer(notebook=_notebook, pictures=_pictures, tensors=_tensors, subclasses=_subc
 
 
 def __getattr__(name: str) -> Any:
+    if name == "notebook":
+        return importlib.import_module(f"{__name__}.notebook")
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)

@@ -5,6 +5,7 @@
     nb.show(site, head=1)        one head's map, at any length
     nb.show(capture)             all heads, what to look at first first
     nb.show(survey)              all heads over many texts, each by a click
+    nb.lesson("lab", d_k=256)    an interactive of the lessons
     nb.show(weights, tokens)     weights of any framework
 
 The view is the studio's own, from the package: nothing is fetched. What the widget holds draws
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
 
@@ -25,6 +26,7 @@ import numpy as np
 from limelight.arrays import as_array, index
 from limelight.capture import Capture, HealthTables, Site
 from limelight.errors import ArgumentError, LimelightError
+from limelight.lessons import lessons
 from limelight.masks import as_mask
 from limelight.report.page import built
 from limelight.report.survey import survey_page
@@ -78,6 +80,34 @@ def show(
     if importlib.util.find_spec("anywidget") is None:
         return Plain(what, held, head, batch)
     return widget(held, batch if isinstance(what, Capture) else 0, budget)
+
+
+def lesson(part: str, *, height: int = 760, **state: Any) -> Lesson:
+    """A part of the lessons in a frame of its own; `state` is what it opens on.
+
+    The names are those of the part's address: lesson("lab", d_k=256, scaled=False, keys=8). It runs
+    in the page, without a kernel, and stays in the notebook.
+    """
+    if isinstance(height, bool) or not isinstance(height, int) or height < 1:
+        raise ArgumentError(f"height={height!r}: give it in pixels, a whole number ≥ 1")
+    return Lesson(lessons(part, **state), height)
+
+
+@dataclass(frozen=True, repr=False)
+class Lesson:
+    """A page of the lessons that a notebook shows in a frame."""
+
+    page: str
+    height: int
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe srcdoc="{escape(self.page)}" title="A lesson of limelight" loading="lazy" '
+            f'style="width: 100%; height: {self.height}px; border: 0"></iframe>'
+        )
+
+    def __repr__(self) -> str:
+        return f"Lesson({len(self.page) / 1e6:.2f} MB): a notebook shows it"
 
 
 def _of_weights(weights: Any, tokens: Any = (), query_tokens: Any = ()) -> Site | Capture:

@@ -25,7 +25,7 @@ LAYERS = (
     ("hf", "torch", "live"),
     ("views",),
     ("pictures",),
-    ("report", "notebook", "learn.experiments.figures"),
+    ("report", "lessons", "notebook", "learn.experiments.figures"),
     ("cli", "studio", "__main__"),
 )
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}

@@ -23,6 +23,9 @@ LazyGroup.table = {
     "score": Command("Work one attention through, step by step, with every number.", LEARN),
     "saturate": Command("See what d_k does to a softmax, and what scaling does about it.", LEARN),
     "exercise": Command("Compute an attention by hand and have every step checked.", LEARN),
+    "lessons": Command(
+        "Write the lessons as one HTML file, or as static pages, that run by themselves.", LEARN
+    ),
     "experiment": Command(
         "See whether 1/√d_k matters: the same models trained with it, without it, and with 1/d_k.",
         LEARN,

@@ -1,4 +1,4 @@
-"""The page of a report: the built view and the data, in one file that asks nobody for anything.
+"""One page that asks nobody for anything: the built view and the data. A report is such a page.
 
 The data stand in a script element of type application/json, which browsers do not run; every '<' in
 it is written as an escape, so that no text can end the element. The policy in the page allows
@@ -59,11 +59,11 @@ def report(
     """
     script, style = built("report.js"), built("report.css")
     frame = len(_page("", script, style, "").encode()) + TITLE_ROOM
-    # In the page every < > & of the data takes six bytes instead of one: see _safe.
+    # In the page every < > & of the data takes six bytes instead of one: see safe.
     made = bundle(capture, budget=budget, around=frame, precision=precision, batch=batch,
                   title=title, found=kinds(capture, batch), first=first, effects=effects,
-                  progress=progress, written=_safe)  # fmt: skip
-    html = _page(made.data["title"], script, style, _safe(made.to_json()))
+                  progress=progress, written=safe)  # fmt: skip
+    html = _page(made.data["title"], script, style, safe(made.to_json()))
     heads = sum(site.heads for site in capture.sites)
     return Written(html, len(html.encode()), heads, len(made.complete))
 
@@ -88,28 +88,33 @@ def built(name: str) -> str:
 
 
 def _page(title: str, script: str, style: str, data: str) -> str:
+    shown = "".join(c for c in title if c.isprintable()) or "Capture"
+    return alone(f"{shown} · limelight report", script, style, data)
+
+
+def alone(title: str, script: str, style: str, data: str) -> str:
+    """A page that holds its script, its style sheet and its data, and may load nothing else."""
     script = _inert(script)
     policy = "; ".join([
         "default-src 'none'", f"script-src '{_digest(script)}'", f"style-src '{_digest(style)}'",
         "img-src data: blob:", "base-uri 'none'", "form-action 'none'",
     ])  # fmt: skip
-    shown = escape("".join(c for c in title if c.isprintable())) or "Capture"
     return (
         "<!doctype html>\n"
         '<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{shown} · limelight report</title>\n"
+        f"<title>{escape(title)}</title>\n"
         f"<style>{style}</style></head>\n"
         '<body><div id="app"></div>\n'
-        "<noscript>This report draws itself: allow the script it holds to see it.</noscript>\n"
+        "<noscript>This page draws itself: allow the script it holds to see it.</noscript>\n"
         f'<script type="application/json" id="limelight-data">{data}</script>\n'
         f"<script>{script}</script></body></html>\n"
     )
 
 
-def _safe(data: str) -> str:
+def safe(data: str) -> str:
     """JSON that cannot end its element, whatever the texts in it hold."""
     return data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

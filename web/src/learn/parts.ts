@@ -17,6 +17,9 @@ export const PARTS = [
 
 export type PartId = (typeof PARTS)[number]["id"];
 
+/** What else an address may name, and the part that it stands in. */
+export const INSIDE: Readonly<Record<string, PartId>> = { training: "scaling" };
+
 /** Where what a question asks is shown. */
 export const REVISIT: Readonly<Record<string, PartId>> = {
   mixture: "example",

@@ -264,6 +264,12 @@ export interface Held {
   readonly heads: Readonly<Record<string, Vectors>>;
 }
 
+/** An exercise as the studio sends it, and how the page checks it. */
+export interface HeldExercise {
+  readonly info: unknown;
+  readonly marking: Readonly<Record<string, StepMarking>>;
+}
+
 export interface JourneyGuess {
   readonly token: string;
   readonly probability: number;
@@ -297,6 +303,21 @@ export interface KindScores {
   readonly scores: readonly (readonly Real[])[];
   readonly chance: readonly (readonly Real[])[];
   readonly rows: readonly (readonly number[])[];
+}
+
+/**
+ * part     the one part that is shown; null: all of them
+ * home     where the whole course is, beside a page of one part; null: nowhere
+ * address  where the page opens when its own address says nothing, as #/learn/lab?lab.d_k=64
+ * answers  by path, what the studio would send
+ */
+export interface LessonsData {
+  readonly part: string | null;
+  readonly home: string | null;
+  readonly address: string;
+  readonly answers: Readonly<Record<string, unknown>>;
+  readonly exercises: readonly HeldExercise[];
+  readonly mistakes: readonly MistakeText[];
 }
 
 export interface LevelInfo {
@@ -365,6 +386,12 @@ export interface Mention {
   readonly words: string;
 }
 
+export interface MistakeText {
+  readonly kind: string;
+  readonly says: string;
+  readonly instead: string;
+}
+
 export interface ModelInfo {
   readonly id: string;
   readonly title: string;
@@ -407,6 +434,12 @@ export interface QuizQuestion {
   readonly options: readonly string[];
   readonly right: number;
   readonly says: readonly string[];
+}
+
+/** An answer that someone may reach, and what is said of it: how, or which mistake it is. */
+export interface Reached {
+  readonly numbers: readonly number[];
+  readonly says: string;
 }
 
 export interface RunInfo {
@@ -536,6 +569,25 @@ export interface StepInfo {
   readonly question: string;
   readonly options: readonly string[];
   readonly hints: readonly string[];
+}
+
+/**
+ * One step: its answer and arithmetic; and how an answer to it is told right from wrong.
+ *
+ * right     said of an answer that is the exact one, and of one that rounds to it
+ * paper     answers that follow from rounded numbers, and what is said of them
+ * slack     how far each number may be off and still be a matter of rounding
+ * wrong     answers that mistakes lead to, each with the mistake's kind for what it says
+ * choices   of a step with options: what check() says of each, as {verdict, kind, says, instead}
+ */
+export interface StepMarking {
+  readonly exact: readonly number[];
+  readonly working: readonly string[];
+  readonly right: readonly string[];
+  readonly paper: readonly Reached[];
+  readonly slack: readonly number[];
+  readonly wrong: readonly Reached[];
+  readonly choices: readonly (Readonly<Record<string, unknown>>)[];
 }
 
 /**
