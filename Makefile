@@ -9,7 +9,7 @@ SCHEMA := web/generate.py $(wildcard src/limelight/views/*.py src/limelight/stud
 STATIC := src/limelight/studio/static/index.html
 export HF_HUB_OFFLINE = 1
 
-.PHONY: help studio demo test test-slow lint web web-test wheel sdist support bench asan docs docs-site clean
+.PHONY: help studio demo test test-slow test-foreign lint web web-test wheel sdist support bench asan docs docs-site clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,6 +25,10 @@ test: .venv/test .venv/chromium $(STATIC) lint web-test  ## everything that fini
 
 test-slow: .venv/test .venv/chromium $(STATIC)  ## the tests that take longer
 	$(PY) -m pytest -q -n 2 --dist loadfile --hypothesis-profile=ci -m slow
+
+test-foreign: .venv/test  ## torch's and Transformers' own tests of attention, on limelight
+	@$(PIP) install expecttest parameterized
+	$(PY) -m tests.foreign.run $(ARGS)
 
 lint: .venv/test  ## ruff and mypy, strict
 	$(PY) -m ruff check .

@@ -5,7 +5,9 @@
 A text of 100 random tokens that comes twice gives every head the same chance at each kind: each row
 has a token before it, itself and a first token, and each row of the second half a place that
 followed its token before. What all rows say counts as the truth. Then n rows are drawn at random,
-and of the heads that those n name, the share is told that the truth names too.
+and of the heads that those n name, the share is told that the truth names too. Last come the best
+scores of each kind, so that it can be seen where a threshold parts heads that do a thing from the
+others.
 """
 
 from __future__ import annotations
@@ -19,16 +21,19 @@ import torch
 from numpy.typing import NDArray
 
 from limelight import hf
-from limelight.heads import KINDS, LEAST_ROWS, Kind, repeats
+from limelight.heads import KINDS, LEAST_ROWS, Kind, duplicates, repeats
 
 HALF = 100
 ROWS = (1, 2, 3, 4, LEAST_ROWS, 8, 12, 16, 24, 32, 48)
 PLACE = np.arange(1, 2 * HALF)
+TWICE = [str(token) for token in [*range(HALF)] * 2]
 WHERE = {
     "previous": (PLACE, PLACE - 1),
     "diagonal": (PLACE, PLACE),
     "sink": (PLACE, 0 * PLACE),
-    "induction": repeats([str(token) for token in [*range(HALF)] * 2]),
+    "induction": repeats(TWICE),
+    "induction-2": repeats(TWICE, ahead=2),
+    "duplicate": duplicates(TWICE),
 }
 
 
@@ -47,6 +52,7 @@ def main() -> None:
     loaded = hf.load(asked.model)
     named: Counter[tuple[str, int]] = Counter()
     held: Counter[tuple[str, int]] = Counter()
+    total: dict[str, Counter[str]] = {name: Counter() for name in WHERE}
     for seed in range(asked.texts):
         draw = np.random.default_rng(seed)
         half = draw.integers(100, loaded.model.config.vocab_size, (1, HALF))
@@ -61,6 +67,7 @@ def main() -> None:
                     mass = np.bincount(rows, weights[rows, columns], minlength=2 * HALF)[judged]
                     even = np.bincount(rows, minlength=2 * HALF)[judged] / (judged + 1)
 
+                    total[kind.name][f"L{site.layer}H{head}"] += mass.mean() / asked.texts
                     truth = _named(kind, mass, even)
                     for n in ROWS:
                         for _ in range(asked.draws):
@@ -69,10 +76,14 @@ def main() -> None:
                                 named[kind.name, n] += 1
                                 held[kind.name, n] += truth
         print(f"text {seed + 1} of {asked.texts}", flush=True)
-    print("rows      " + "".join(f"{n:6}" for n in ROWS))
+    print("rows       " + "".join(f"{n:6}" for n in ROWS))
     for name in WHERE:
         shares = (held[name, n] / max(1, named[name, n]) for n in ROWS)
-        print(f"{name:10}" + "".join(f"{share:6.0%}" for share in shares))
+        print(f"{name:11}" + "".join(f"{share:6.0%}" for share in shares))
+    for name, found in total.items():
+        bound = next(kind.threshold for kind in KINDS if kind.name == name)
+        best = ", ".join(f"{head} {score:.2f}" for head, score in found.most_common(10))
+        print(f"{name:11} from {bound:.1f} on: {best}")
 
 
 if __name__ == "__main__":

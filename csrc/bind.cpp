@@ -7,10 +7,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "exchange.h"
 #include "isa.h"
 #include "threads.h"
 
@@ -69,6 +71,17 @@ class Arrays {
         return static_cast<T*>(buffer.buf);
     }
 
+    // An array of four axes to write to, whose rows are contiguous.
+    View writable(nb::handle given, Dtype dtype, const char* name) {
+        View view;
+        view.dtype = dtype;
+        if (PyTuple_Check(given.ptr())) from_tuple(given, 4, name, view);
+        else from_buffer(given, 4, name, view, PyBUF_STRIDES | PyBUF_WRITABLE);
+        if (view.shape[3] > 1 && view.stride[3] != item_size(dtype))
+            throw std::invalid_argument(std::string(name) + " has rows that are not contiguous");
+        return view;
+    }
+
   private:
     Py_buffer& next() {
         if (used_ == 20) throw std::invalid_argument("too many arrays");
@@ -86,9 +99,10 @@ class Arrays {
         }
     }
 
-    void from_buffer(nb::handle given, int axes, const char* name, View& view) {
+    void from_buffer(nb::handle given, int axes, const char* name, View& view,
+                     int flags = PyBUF_STRIDES) {
         Py_buffer& buffer = next();
-        if (PyObject_GetBuffer(given.ptr(), &buffer, PyBUF_STRIDES) != 0) {
+        if (PyObject_GetBuffer(given.ptr(), &buffer, flags) != 0) {
             --used_;
             throw nb::python_error();
         }
@@ -116,6 +130,32 @@ void check_broadcast(const View& view, const Call& call, int axes, const char* n
         if (view.shape[i] != 1 && view.shape[i] != full[i]) mismatch(name);
 }
 
+constexpr i64 LIMIT = i64{1} << 40;
+
+void check_sizes(const Call& call) {
+    const View &a = call.q, &b = call.k, &c = call.v;
+    if (!a || !b || !c || a.shape[3] != b.shape[3] || a.shape[3] < 1) mismatch("the key");
+    if (a.shape[0] != b.shape[0] || a.shape[0] != c.shape[0] || b.shape[1] != c.shape[1] ||
+        b.shape[2] != c.shape[2])
+        mismatch("the value");
+    if (a.shape[1] && (!b.shape[1] || a.shape[1] % b.shape[1])) mismatch("the number of key heads");
+    // Room for every index and byte count the kernels form.
+    i64 cells;
+    if (__builtin_mul_overflow(b.shape[2] + 1024, a.shape[3] + c.shape[3] + 64, &cells) ||
+        cells > LIMIT || a.shape[2] > LIMIT || a.shape[3] > LIMIT || c.shape[3] > LIMIT)
+        throw std::invalid_argument("the sizes are beyond any memory");
+}
+
+void read_band(Call& call, nb::handle band) {
+    if (band.is_none()) return;
+    Mask& mask = call.mask;
+    mask.band = true;
+    mask.low = nb::cast<i64>(band[0]);
+    mask.high = nb::cast<i64>(band[1]);
+    if (mask.low < -LIMIT || mask.high > LIMIT || mask.low > LIMIT || mask.high < -LIMIT)
+        throw std::invalid_argument("the band is beyond any memory");
+}
+
 Call read_call(Arrays& arrays, int dtype, nb::handle q, nb::handle k, nb::handle v,
                nb::handle band, nb::handle spans, nb::handle dense, nb::handle bias, int bias_dtype,
                nb::handle sinks, int sinks_dtype, double scale, double softcap, nb::handle dropout) {
@@ -124,26 +164,8 @@ Call read_call(Arrays& arrays, int dtype, nb::handle q, nb::handle k, nb::handle
     call.q = arrays.view(q, type, 4, "query");
     call.k = arrays.view(k, type, 4, "key");
     call.v = arrays.view(v, type, 4, "value");
-    const View &a = call.q, &b = call.k, &c = call.v;
-    if (!a || !b || !c || a.shape[3] != b.shape[3] || a.shape[3] < 1) mismatch("the key");
-    if (a.shape[0] != b.shape[0] || a.shape[0] != c.shape[0] || b.shape[1] != c.shape[1] ||
-        b.shape[2] != c.shape[2])
-        mismatch("the value");
-    if (a.shape[1] && (!b.shape[1] || a.shape[1] % b.shape[1])) mismatch("the number of key heads");
-    // Room for every index and byte count the kernels form.
-    const i64 limit = i64{1} << 40;
-    i64 cells;
-    if (__builtin_mul_overflow(b.shape[2] + 1024, a.shape[3] + c.shape[3] + 64, &cells) ||
-        cells > limit || a.shape[2] > limit || a.shape[3] > limit || c.shape[3] > limit)
-        throw std::invalid_argument("the sizes are beyond any memory");
-    if (!band.is_none()) {
-        call.mask.band = true;
-        call.mask.low = nb::cast<i64>(band[0]);
-        call.mask.high = nb::cast<i64>(band[1]);
-        if (call.mask.low < -limit || call.mask.high > limit || call.mask.low > limit ||
-            call.mask.high < -limit)
-            throw std::invalid_argument("the band is beyond any memory");
-    }
+    check_sizes(call);
+    read_band(call, band);
     call.mask.spans = arrays.view(spans, Dtype::i32, 5, "spans");
     if (call.mask.spans && call.mask.spans.shape[4] != 2) mismatch("spans");
     check_broadcast(call.mask.spans, call, 3, "spans");
@@ -152,7 +174,7 @@ Call read_call(Arrays& arrays, int dtype, nb::handle q, nb::handle k, nb::handle
     call.bias = arrays.view(bias, static_cast<Dtype>(bias_dtype), 4, "bias");
     check_broadcast(call.bias, call, 4, "bias");
     call.sinks = arrays.view(sinks, static_cast<Dtype>(sinks_dtype), 1, "sinks");
-    if (call.sinks && call.sinks.shape[0] != a.shape[1]) mismatch("sinks");
+    if (call.sinks && call.sinks.shape[0] != call.query_heads()) mismatch("sinks");
     call.scale = scale;
     call.softcap = softcap;
     if (!dropout.is_none()) {  // (threshold, seed, offset, scale)
@@ -194,6 +216,27 @@ void check_edges(const i64* edges, i64 bins, i64 cells, const char* name) {
     if (!fine) throw std::invalid_argument(std::string(name) + " must ascend within the matrix");
 }
 
+i64 rows_in(const Call& call) { return call.batch() * call.query_heads() * call.queries(); }
+
+Result into(const Call& call, const View& output, float* stats, bool health) {
+    Result out;
+    for (int i = 0; i < 4; ++i)
+        if (output.shape[i] != (i < 3 ? call.q.shape[i] : call.value_size())) mismatch("the output");
+    out.output = const_cast<char*>(output.data);
+    for (int i = 0; i < 3; ++i) out.stride[i] = output.stride[i];
+    out.logsumexp = stats;
+    if (health) {
+        out.max_logit = stats + rows_in(call);
+        out.entropy = out.max_logit + rows_in(call);
+    }
+    return out;
+}
+
+void run(const Call& call, const Result& out) {
+    const int count = threads();
+    unlocked([&] { isa().forward(call, out, count); });
+}
+
 void forward(int dtype, nb::handle q, nb::handle k, nb::handle v, nb::handle band, nb::handle spans,
              nb::handle dense, nb::handle bias, int bias_dtype, nb::handle sinks, int sinks_dtype,
              double scale, double softcap, nb::handle dropout, nb::handle output, nb::handle stats,
@@ -201,16 +244,9 @@ void forward(int dtype, nb::handle q, nb::handle k, nb::handle v, nb::handle ban
     Arrays arrays;
     const Call call = read_call(arrays, dtype, q, k, v, band, spans, dense, bias, bias_dtype, sinks,
                                 sinks_dtype, scale, softcap, dropout);
-    const i64 rows = call.batch() * call.query_heads() * call.queries();
-    Result out;
-    out.output = arrays.target<char>(output, rows * call.value_size() * item_size(call.q.dtype), "output");
-    out.logsumexp = arrays.target<float>(stats, rows * (health ? 3 : 1), "statistics");
-    if (health) {
-        out.max_logit = out.logsumexp + rows;
-        out.entropy = out.max_logit + rows;
-    }
-    const int count = threads();
-    unlocked([&] { isa().forward(call, out, count); });
+    const View target = arrays.writable(output, call.q.dtype, "output");
+    float* const rows = arrays.target<float>(stats, rows_in(call) * (health ? 3 : 1), "statistics");
+    run(call, into(call, target, rows, health));
 }
 
 // The same for float32 and nothing else: a call with few arguments that are never None is quicker.
@@ -219,6 +255,95 @@ void forward_plain(nb::handle q, nb::handle k, nb::handle v, double scale, nb::h
     const nb::handle none = Py_None;
     forward(static_cast<int>(Dtype::f32), q, k, v, none, none, none, none, 0, none, 0, scale, 0.0, none,
             output, stats, health);
+}
+
+const DLExchange* exchange = nullptr;
+
+// From now on tensors are read by the functions in this capsule; false where they are unknown here.
+bool set_exchange(nb::handle capsule) {
+    const void* const found = PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api");
+    if (!found) throw nb::python_error();
+    const auto* api = static_cast<const DLExchange*>(found);
+    while (api && api->version.major != 1) api = api->older;
+    exchange = api && api->describe ? api : nullptr;
+    return exchange != nullptr;
+}
+
+bool describe(nb::handle tensor, View& view) {
+    DLArray array;
+    if (exchange->describe(tensor.ptr(), &array) != 0) {  // sparse, nested, ...: not for here
+        PyErr_Clear();
+        return false;
+    }
+    return read(array, view);
+}
+
+// `forward` for tensors on the CPU, [B, H, N, D] of one float type, under a band or no mask. False,
+// and nothing done, where they are not, or where query heads share key heads and `shared` is off.
+bool forward_tensors(nb::handle q, nb::handle k, nb::handle v, nb::handle band, double scale,
+                     double softcap, bool shared, nb::handle output, nb::handle stats, bool health) {
+    Call call;
+    View target;
+    if (!exchange || !describe(q, call.q) || !describe(k, call.k) || !describe(v, call.v) ||
+        !describe(output, target))
+        return false;
+    const View &a = call.q, &b = call.k, &c = call.v;
+    if (a.dtype != b.dtype || a.dtype != c.dtype || a.dtype != target.dtype) return false;
+    if (a.shape[3] < 1 || a.shape[3] != b.shape[3] || a.shape[0] != b.shape[0] ||
+        a.shape[0] != c.shape[0] || b.shape[1] != c.shape[1] || b.shape[2] != c.shape[2] ||
+        b.shape[1] < 1 || a.shape[1] % b.shape[1] || (!shared && a.shape[1] != b.shape[1]))
+        return false;
+    if (target.shape[3] != c.shape[3]) return false;
+    if (target.shape[3] > 1 && target.stride[3] != item_size(target.dtype)) return false;
+    check_sizes(call);
+    read_band(call, band);
+    call.scale = scale;
+    call.softcap = softcap;
+    Arrays arrays;
+    float* const rows = arrays.target<float>(stats, rows_in(call) * (health ? 3 : 1), "statistics");
+    run(call, into(call, target, rows, health));
+    return true;
+}
+
+// `forward` over keys and values in pages: k and v are all rows there are, [1, heads, rows, size],
+// table [batch, pages] of int32 says where the pages of 2^shift keys of each entry lie, and spans
+// which of its keys each query sees.
+void forward_paged(int dtype, nb::handle q, nb::handle k, nb::handle v, nb::handle table, int shift,
+                   nb::handle spans, nb::handle sinks, int sinks_dtype, double scale, double softcap,
+                   nb::handle output, nb::handle stats, bool health) {
+    Arrays arrays;
+    Call call;
+    const auto type = static_cast<Dtype>(dtype);
+    call.q = arrays.view(q, type, 4, "query");
+    call.k = arrays.view(k, type, 4, "key");
+    call.v = arrays.view(v, type, 4, "value");
+    const View pages = arrays.view(table, Dtype::i32, 2, "table");
+    if (!call.k || !call.v || !pages || shift < 0 || shift > 30) mismatch("the table");
+    const i64 there = call.k.shape[2] >> shift, width = pages.shape[1];
+    if (call.k.shape[0] != 1 || call.v.shape[0] != 1 || call.v.shape[2] != call.k.shape[2] ||
+        pages.shape[0] != call.batch() || (width > 1 && pages.stride[1] != 4))
+        mismatch("the table");
+    if (width > (LIMIT >> shift)) throw std::invalid_argument("the sizes are beyond any memory");
+    for (i64 i = 0; i < pages.shape[0]; ++i)
+        for (i64 j = 0; j < width; ++j) {
+            std::int32_t page;
+            std::memcpy(&page, pages.data + i * pages.stride[0] + 4 * j, 4);
+            if (page < 0 || page >= there) throw std::invalid_argument("the table names a page that is not there");
+        }
+    call.k.shape[0] = call.v.shape[0] = call.batch();
+    call.k.shape[2] = call.v.shape[2] = width << shift;
+    call.pages = Pages{pages.data, pages.stride[0], shift};
+    check_sizes(call);
+    call.mask.spans = arrays.view(spans, Dtype::i32, 5, "spans");
+    if (!call.mask.spans || call.mask.spans.shape[4] != 2) mismatch("spans");
+    check_broadcast(call.mask.spans, call, 3, "spans");
+    call.sinks = arrays.view(sinks, static_cast<Dtype>(sinks_dtype), 1, "sinks");
+    if (call.sinks && call.sinks.shape[0] != call.query_heads()) mismatch("sinks");
+    call.scale = scale;
+    call.softcap = softcap;
+    const View target = arrays.writable(output, type, "output");
+    float* const rows = arrays.target<float>(stats, rows_in(call) * (health ? 3 : 1), "statistics");
+    run(call, into(call, target, rows, health));
 }
 
 void backward(int dtype, nb::handle q, nb::handle k, nb::handle v, nb::handle band,
@@ -289,6 +414,10 @@ NB_MODULE(_native, m) {
     m.def("forward", &forward, may, may, may, may, may, may, may, may, may, may, may, may, may, may,
           may, may, may);
     m.def("forward_plain", &forward_plain);
+    m.def("set_exchange", &set_exchange);
+    m.def("forward_tensors", &forward_tensors, may, may, may, may, may, may, may, may, may, may);
+    m.def("forward_paged", &forward_paged, may, may, may, may, may, may, may, may, may, may, may, may,
+          may, may);
     m.def("backward", &backward, may, may, may, may, may, may, may, may, may, may, may, may, may, may,
           may, may, may, may, may, may, may, may, may, may, may);
     m.def("pool", &pool, may, may, may, may, may, may, may, may, may, may, may, may, may, may, may, may,

@@ -228,7 +228,7 @@ static void write_row(const Call& call, const Result& out, const Logits& logits,
         l = std::numeric_limits<float>::quiet_NaN();
     const Finished row = finish(m, l, e, logits.unit, sink);
     const i64 at = (batch * call.query_heads() + head) * call.queries() + query;
-    out.logsumexp[at] = row.logsumexp;
+    if (out.logsumexp) out.logsumexp[at] = row.logsumexp;
     if (out.entropy) {
         out.max_logit[at] = row.max_logit;
         out.entropy[at] = row.entropy;
@@ -238,7 +238,8 @@ static void write_row(const Call& call, const Result& out, const Logits& logits,
         out.total[at] = row.total;
     }
     const i64 dv = call.value_size();
-    char* const to = out.output + at * dv * item_size(call.q.dtype);
+    char* const to =
+        out.output + batch * out.stride[0] + head * out.stride[1] + query * out.stride[2];
     if (row.weight == 0.0f) fill(o, 0, dv, 0.0f);
     const vf weight = vset(row.weight * call.dropout.scale);
     const bool direct = call.q.dtype == Dtype::f32 && dv % W == 0;

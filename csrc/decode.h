@@ -130,7 +130,8 @@ template <Dtype T>
 static void decode_keys(const Call& call, const Result& out, const Logits& logits, const Sizes& z,
                         i64 batch, i64 key_head, i64 from, i64 to, const float* q, i64 ldq,
                         const DecodeSpace& x) {
-    const Rows keys = rows_of(call.k, batch, key_head), values = rows_of(call.v, batch, key_head);
+    const Rows keys = rows_of(call.k, batch, key_head, call.pages);
+    const Rows values = rows_of(call.v, batch, key_head, call.pages);
     const i64 rows = z.rows, d = z.d;
     bool first = true;  // nothing in `o` yet: the first block goes straight there
     for (i64 k0 = from; k0 < to && !given_up(); k0 += z.kb) {

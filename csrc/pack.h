@@ -40,15 +40,25 @@ INLINE void store_row(const float* from, Dtype dtype, i64 n, char* to) {
     }
 }
 
-struct Rows {  // rows of one head: row i begins at data + i * stride
+struct Rows {  // rows of one head: row i begins at data + i * stride, or where its page lies
     const char* data;
     i64 stride, step;  // bytes between rows, between the numbers of a row
     Dtype dtype;
-    const char* at(i64 i) const { return data + i * stride; }
+    const char* table;  // this batch entry's pages, null where the rows follow each other
+    int shift;
+    const char* at(i64 i) const {
+        if (table) {
+            std::int32_t page;
+            std::memcpy(&page, table + 4 * (i >> shift), 4);
+            i = (static_cast<i64>(page) << shift) + (i & ((i64{1} << shift) - 1));
+        }
+        return data + i * stride;
+    }
 };
 
-INLINE Rows rows_of(const View& view, i64 batch, i64 head) {
-    return Rows{view.at(batch, head, 0), view.stride[2], view.stride[3], view.dtype};
+INLINE Rows rows_of(const View& view, i64 batch, i64 head, const Pages& pages = Pages{}) {
+    return Rows{view.at(batch, head, 0), view.stride[2], view.stride[3], view.dtype,
+                pages.table ? pages.table + batch * pages.stride : nullptr, pages.shift};
 }
 
 // Rows [from, to) of n numbers as panels of rows. `spare` holds W rows of round_up(n, W) floats.

@@ -98,9 +98,9 @@ struct Forward {
 
     void pack(i64 head, i64 from, i64 to, Element* k, Element* v, i64 stride, float* spare) const {
         const i64 batch = batch_of(head), key_head = key_head_of(head);
-        pack_row_panels(rows_of(call.k, batch, key_head), from, to, z.d, k, spare);
+        pack_row_panels(rows_of(call.k, batch, key_head, call.pages), from, to, z.d, k, spare);
         if (z.dv)
-            pack_column_panels(rows_of(call.v, batch, key_head), from, to,
+            pack_column_panels(rows_of(call.v, batch, key_head, call.pages), from, to,
                                from + round_up(to - from, PANEL), z.dv, v, stride, spare);
     }
 

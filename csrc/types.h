@@ -51,8 +51,17 @@ struct Dropping {
     float scale = 1.0f;  // of the weights that stay
 };
 
+// Keys and values in pages: key j of a batch entry is row table[j >> shift] << shift | j & (2^shift - 1)
+// of memory that all entries share. Only a forward pass reads them.
+struct Pages {
+    const char* table = nullptr;  // int32 [batch][pages of an entry]
+    i64 stride = 0;               // bytes between batch entries
+    int shift = 0;                // a page has 2^shift rows
+};
+
 struct Call {
     View q, k, v;  // [batch, heads, length, size]
+    Pages pages;   // of k and v, whose batch stride is then 0
     Mask mask;
     View bias;   // [b, h, i, j], any float type
     View sinks;  // [h]
@@ -70,9 +79,11 @@ struct Call {
     i64 group() const { return key_heads() ? query_heads() / key_heads() : 0; }
 };
 
-// Where a forward pass writes. All contiguous; max_logit and entropy may be null together.
+// Where a forward pass writes. Rows of statistics are contiguous and may be null, max_logit and
+// entropy together; rows of the output lie where its strides say.
 struct Result {
     char* output = nullptr;  // [b, h, i, value_size], the call's dtype
+    i64 stride[3] = {0, 0, 0};  // bytes between batch entries, heads, rows
     float* logsumexp = nullptr;
     float* max_logit = nullptr;
     float* entropy = nullptr;

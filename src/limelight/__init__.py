@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from limelight.learn.projections import SelfAttention
     from limelight.looking.pyramid import Pyramid
     from limelight.notebook import show
+    from limelight.survey import Survey
 
 __version__ = "0.2.0"
 
 __all__ = [
     "Capture", "Causal", "Cell", "Comparison", "Documents", "Health", "Heatmap", "Inspection",
     "Lengths", "LimelightError", "Mask", "Prefix", "Pyramid", "SelfAttention", "Site", "State",
-    "Trace", "Window", "attention", "captures", "compare", "engines", "heatmap", "inspect",
-    "merge", "received", "set_threads", "show", "top", "trace", "weights",
+    "Survey", "Trace", "Window", "attention", "captures", "compare", "engines", "heatmap",
+    "inspect", "merge", "received", "set_threads", "show", "top", "trace", "weights",
 ]  # fmt: skip
 
 _LATER = {
@@ -39,6 +40,7 @@ _LATER = {
     "Pyramid": "looking.pyramid",
     "SelfAttention": "learn.projections",
     "Site": "capture",
+    "Survey": "survey",
     "show": "notebook",
 }
 
@@ -71,6 +73,8 @@ offer(notebook=_notebook, pictures=_pictures, tensors=_tensors, subclasses=_subc
 
 
 def __getattr__(name: str) -> Any:
+    if name == "notebook":
+        return importlib.import_module(f"{__name__}.notebook")
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)

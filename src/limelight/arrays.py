@@ -67,6 +67,23 @@ def expand(array: Any, shape: tuple[int, ...]) -> Any:
     return array.expand(shape) if is_torch(array) else np.broadcast_to(array, shape)
 
 
+def output_like(query: Any, size: int) -> Any:
+    """Memory for an output [B, H, N, size] in the query's dtype, laid as torch's own would be.
+
+    On the CPU that is the query's order of axes where a row has the query's size: after
+    [batch, length, heads, size] comes the same, and the heads of a token lie side by side.
+    """
+    shape = (*query.shape[:3], size)
+    if not is_torch(query):
+        return np.empty(shape, query.dtype)
+    torch = sys.modules["torch"]
+    if query.device.type == "cpu" and size == query.shape[3]:
+        found = torch.empty_like(query)
+        if found.stride(3) == 1:
+            return found
+    return query.new_empty(shape)
+
+
 def pick(part: Any, batch: int, head: int | None = None) -> Any:
     """One entry, and one head where one is named, of what broadcasts as [B|1, H|1, …]: a view."""
     if part is None:

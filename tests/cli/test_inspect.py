@@ -86,6 +86,17 @@ def test_an_image(tmp_path: Path) -> None:
     assert Capture.open(target).grid is not None
 
 
+def test_a_table_for_other_programs(tmp_path: Path) -> None:
+    target = tmp_path / "health.csv"
+    result = run("llama", "--csv", target, "--json")
+    assert result.exit_code == 0, result.stderr
+    rows = target.read_text(encoding="utf-8").splitlines()
+    assert rows[0].startswith("site,layer,head,rows,")
+    assert len(rows) == 1 + sum(
+        len(site["heads"]) for site in json.loads(result.stdout)["health"]["sites"]
+    )
+
+
 def test_a_narrow_terminal_gets_the_table_in_pieces(model: str) -> None:
     result = CliRunner(env={"COLUMNS": "30"}).invoke(app, ["inspect", model, "--text", TEXT])
     assert result.stdout.count("─\n") >= 3

@@ -14,7 +14,9 @@ import numpy as np
 from limelight import Causal, Lengths
 from limelight.capture import Capture, Grid, Site
 from limelight.capture import tensors as container
+from limelight.survey import Survey
 from tests.studio import samples
+from tests.survey import samples as surveys
 
 Change = Callable[[dict[str, Any], dict[str, Any]], None]
 
@@ -38,7 +40,7 @@ def sound_capture() -> Capture:
     return Capture(tuple(sites), words, image=picture, grid=Grid(2, 2, 1), source=source)
 
 
-def saved(capture: Capture) -> bytes:
+def saved(capture: Capture | Survey) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         capture.save(Path(folder) / "a")
         return (Path(folder) / "a").read_bytes()
@@ -286,8 +288,21 @@ CONFIGS: dict[str, Callable[[], bytes]] = {
     "lists 100,000 deep": lambda: b'{"a":' + b"[" * 100_000,
 }  # fmt: skip
 
+SURVEYS: dict[str, Callable[[], bytes]] = {
+    "sound": lambda: saved(surveys.made(range(6))),
+    "heads without end": lambda: _survey_set("heads", [1 << 30, 2]),
+    "sites without end": lambda: _survey_set("sites", ["a"] * 100_000),
+    "markup": lambda: _survey_set("source", {"model": "[/x][bold]\x1b[31m\u202eevil"}),
+    "a capture": lambda: saved(sound_capture()),
+}  # fmt: skip
+
+
+def _survey_set(name: str, value: Any) -> bytes:
+    table, meaning, data = parts(SURVEYS["sound"]())
+    return packed(table, {**meaning, name: value}, data)
+
 
 CORPUS = {
     ".safetensors": {**CAPTURES, **SOUND_CAPTURES}, ".jsonl": LOGS, ".gguf": GGUFS, ".json": JSONS,
-    ".csv": CSVS, "config.json": CONFIGS,
+    ".csv": CSVS, "config.json": CONFIGS, ".survey.safetensors": SURVEYS,
 }  # fmt: skip

@@ -21,14 +21,14 @@ TEXT = re.compile(rb'"[^"\\]{0,40}"')
 
 def mutated(ending: str, seed: bytes, rng: random.Random) -> bytes:
     """One to four changes; of a capture often in what it says, so that more than its frame is tried."""
-    if ending == ".safetensors" and rng.random() < 0.6:
+    if ending.endswith(".safetensors") and rng.random() < 0.6:
         with contextlib.suppress(
             KeyError, ValueError, RecursionError
         ):  # of a file that says nothing
             return _described(seed, rng)
     data = bytearray(seed)
     for _ in range(rng.randint(1, 4)):
-        text = ending != ".gguf" and ending != ".safetensors"
+        text = not ending.endswith((".gguf", ".safetensors"))
         rng.choice(_OF_TEXT if text else _OF_BYTES)(data, rng)
     return bytes(data)
 

@@ -64,6 +64,20 @@ def _capture(path: Path) -> None:
             raise Wrong(f"weights that sum to {total}, where the first is {cell.weight}")
 
 
+def _survey(path: Path) -> None:
+    from limelight.survey import Survey
+
+    found = Survey.open(path)
+    found.table()
+    for site, heads in zip(found.sites[:2], found.counts, strict=False):
+        for head in range(min(2, heads)):
+            found.places(site, head)
+            found.distances(site, head)
+            found.received(site, head)
+            for kind in found.known[:2]:
+                found.examples(site, head, kind.name)
+
+
 def _log(path: Path) -> None:
     from limelight.journal.run import Run
 
@@ -159,6 +173,8 @@ def _all() -> list[Reader]:
         ("limelight heatmap", ".safetensors", _command("heatmap", "{path}")),
         ("limelight heads", ".safetensors", _command("heads", "{path}", "--json")),
         ("studio, captures", ".safetensors", _studio(".safetensors", *captures)),
+        ("Survey.open", ".survey.safetensors", _library(_survey)),
+        ("limelight heads, survey", ".survey.safetensors", _command("heads", "{path}", "--json")),
         ("Run.open", ".jsonl", _library(_log)),
         ("limelight watch", ".jsonl", _command("watch", "{path}", "--once")),
         ("studio, runs", ".jsonl", _studio(".jsonl", "/api/runs/x", "/api/runs/x/view?figure=entropy")),

@@ -2,7 +2,8 @@
 
 The systems of test_systems are chosen by hand; here the rest is tried: each text, translation and
 vision model that can be built from the sizes below runs a padded batch, and must give eager's
-logits wherever it goes through the attention interface. Minutes long, so most wait for `-m slow`;
+logits wherever it goes through the attention interface; where it computes attention by itself, its
+capture must hold the weights that it hands out. Minutes long, so most wait for `-m slow`;
 those that once were wrong run every time.
 """
 
@@ -11,11 +12,13 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers.models.auto import modeling_auto
 
 from limelight import hf
+from limelight.hf.weighing import TABLES
 
 SIZES = {
     "vocab_size": 61, "hidden_size": 32, "n_embd": 32, "d_model": 32, "num_hidden_layers": 2,
@@ -100,12 +103,38 @@ def logits(model: Any, implementation: str, given: dict[str, Any]) -> torch.Tens
     return found[given["attention_mask"].bool()] if decoding else found
 
 
+def weighed(model: Any, given: dict[str, Any]) -> None:
+    """A model that computes its attention by itself: its sites are the weights it hands out."""
+    model.config._attn_implementation_internal = "eager"
+    try:
+        with torch.no_grad():
+            own = model(**given, output_attentions=True)
+    except Exception as error:
+        pytest.skip(f"takes other inputs: {type(error).__name__}")
+    try:
+        with torch.no_grad(), hf.capture(model) as captured:
+            model(**given)
+    except ValueError as error:
+        pytest.skip(f"hands out no weights: {error}")
+    tables = [table for name in TABLES for table in own.get(name) or ()]
+    for site, table in zip(captured, tables, strict=True):
+        real = np.ones((site.batch, site.queries), np.bool_)
+        real = real if site.real_queries is None else site.real_queries
+        found = np.stack([site.weights(batch=b) for b in range(site.batch)])
+        if found.shape != table.shape:  # Longformer's layout, by distance
+            np.testing.assert_allclose(found.sum(-1).mean(1)[real], 1.0, atol=1e-5)
+        else:
+            rows = np.broadcast_to(real[:, None], found.shape[:3])
+            np.testing.assert_allclose(found[rows], table.numpy()[rows], rtol=0, atol=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("kind", "name"), MODELS)
 def test_architectures(kind: str, name: str) -> None:
     model, given = model_of(kind, name), arguments(kind)
     if not model._can_set_attn_implementation():
-        pytest.skip("computes its attention by itself")
+        weighed(model, given)
+        return
     try:
         expected = logits(model, "eager", given)
     except Exception as error:

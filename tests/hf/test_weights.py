@@ -97,11 +97,14 @@ def test_weights_are_the_model_s_own(name: str, padded: bool) -> None:
     assert model.config._attn_implementation == ("sdpa" if name == "falcon" else "eager")
 
 
-def test_a_longformer_is_unrolled_to_whole_rows() -> None:
+@pytest.mark.parametrize("padded", [True, False], ids=["padded", "whole"])
+@pytest.mark.parametrize("everywhere", [True, False], ids=["global", "local"])
+def test_a_longformer_is_unrolled_to_whole_rows(padded: bool, everywhere: bool) -> None:
     """Its layout is by distance; whole rows sum to one, and see the window and what all see."""
-    model, given = build("longformer"), inputs(True)
+    model, given = build("longformer"), inputs(padded)
     flags = torch.zeros_like(given["input_ids"])
-    flags[0, 0] = flags[1, 0] = flags[1, 5] = 1
+    if everywhere:
+        flags[0, 0] = flags[1, 0] = flags[1, 5] = 1
     values: list[torch.Tensor] = []
     attention = model.encoder.layer[1].attention.self
     attention.value.register_forward_hook(lambda *a: values.append(a[2]))
@@ -118,17 +121,35 @@ def test_a_longformer_is_unrolled_to_whole_rows() -> None:
         weights = site.weights(batch=entry)
         text = int(real[entry].sum())
         np.testing.assert_allclose(weights[:, :text].sum(-1), 1.0, atol=1e-5)
-        everywhere = flags[entry].bool().numpy()
+        seen = flags[entry].bool().numpy()
         far = np.abs(np.subtract.outer(np.arange(LENGTH), np.arange(LENGTH))) > 2
-        hidden = far & ~everywhere[:, None] & ~everywhere[None]
-        assert not weights[:, hidden].any()
-        assert (weights[:, :text, 0] > 0).all(), "the first token is seen by all"
-        assert (weights[:, 0, :text] > 0).all(), "and sees all"
-        local = ~everywhere[:text]  # tokens that see everything read values of their own
+        assert not weights[:, far & ~seen[:, None] & ~seen[None]].any()
+        assert (weights[:, :text, seen] > 0).all(), "some are seen by all"
+        assert (weights[:, seen, :text] > 0).all(), "and see all"
+        local = ~seen[:text]  # tokens that see everything read values of their own
         mixed = torch.from_numpy(weights[:, :text]).float() @ value[entry]
         torch.testing.assert_close(
             mixed[:, local], out[entry][:, :text][:, local], atol=2e-5, rtol=0
         )
+
+
+def test_an_encoder_with_windows_and_a_decoder() -> None:
+    torch.manual_seed(3)
+    config = tf.LEDConfig(
+        **SMALL, d_model=24, encoder_layers=2, decoder_layers=2, encoder_attention_heads=HEADS,
+        decoder_attention_heads=HEADS, encoder_ffn_dim=37, decoder_ffn_dim=37, attention_window=4,
+        max_encoder_position_embeddings=64, max_decoder_position_embeddings=64,
+    )  # fmt: skip
+    model, given = tf.LEDModel(config).eval(), inputs(True)
+    ids = given["input_ids"]
+    with torch.no_grad(), hf.capture(model) as cap:
+        model(**given, decoder_input_ids=ids[:, :5])
+    assert [site.kind for site in cap] == ["self"] * 4 + ["cross"] * 2
+    assert cap.sites[0].name == "encoder.layers.0.self_attn.longformer_self_attn"
+    assert cap.sites[5].name == "decoder.layers.1.encoder_attn"
+    assert (cap.sites[0].keys, cap.sites[2].keys, cap.sites[4].keys) == (LENGTH, 5, LENGTH)
+    sums = cap.sites[0].weights(batch=1).sum(-1)
+    np.testing.assert_allclose(sums, np.broadcast_to(np.arange(LENGTH) < 9, sums.shape), atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -185,6 +206,13 @@ def test_refusals_name_the_way_out() -> None:
         hf.capture(model, layers=[5]),
     ):
         pass
+    training = build("bloom", attn_implementation="eager")
+    training.config.attention_dropout = 0.5
+    for block in training.train().h:
+        block.self_attention.attention_dropout.p = 0.5
+    dropped = r"self_attention: what the model hands out are no weights .* model\.eval\(\)"
+    with pytest.raises(ArgumentError, match=dropped), hf.capture(training):
+        training(**inputs(False))
     mamba = tf.MambaModel(tf.MambaConfig(**SMALL, hidden_size=8, num_hidden_layers=1, state_size=4))
     with (
         pytest.raises(ArgumentError, match=r"limelight\.torch\.capture\(model\)"),

@@ -13,7 +13,18 @@ from limelight.cli import app
 from limelight.cli._lazy import LazyGroup
 
 LISTED = Path(__file__).with_name("names.txt")
-MODULES = ("heads", "hf", "live", "masks", "notebook", "pictures", "report", "torch")
+MODULES = (
+    "heads",
+    "hf",
+    "lessons",
+    "live",
+    "masks",
+    "notebook",
+    "pictures",
+    "report",
+    "survey",
+    "torch",
+)
 
 
 def public() -> list[str]:

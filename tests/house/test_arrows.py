@@ -21,11 +21,11 @@ LAYERS = (
     ("engines",),
     ("health",),
     ("attention",),
-    ("looking", "worked", "capture", "heads", "learn", "journal", "hf.places"),
+    ("looking", "worked", "capture", "heads", "survey", "learn", "journal", "hf.places"),
     ("hf", "torch", "live"),
     ("views",),
     ("pictures",),
-    ("report", "notebook", "learn.experiments.figures"),
+    ("report", "lessons", "notebook", "learn.experiments.figures"),
     ("cli", "studio", "__main__"),
 )
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}

@@ -409,19 +409,25 @@ def test_lines_of_a_short_and_of_a_long_text(open_tab: Open, sample: Capture) ->
 
 def test_patches_lie_over_the_image(open_tab: Open) -> None:
     page = open_tab("#/explore/deeper%3Avision?head=1.2&look=image")
-    image = page.get_by_role("application", name=re.compile("What patch 3, 3 looks at"))
+    image = page.get_by_role(
+        "application", name=re.compile("What the patch in row 4, column 4 looks at")
+    )
     image.wait_for()
     assert page.get_by_alt_text("what the model saw").evaluate("image => image.naturalWidth") == 112
     box = image.bounding_box()
     image.click(position={"x": 0.5 / 7 * box["width"], "y": 6.5 / 7 * box["height"]})
-    page.get_by_role("application", name=re.compile("What patch 6, 0 looks at")).wait_for()
+    page.get_by_role(
+        "application", name=re.compile("What the patch in row 7, column 1 looks at")
+    ).wait_for()
     page.keyboard.press("ArrowRight")
-    page.get_by_role("application", name=re.compile("What patch 6, 1 looks at")).wait_for()
+    page.get_by_role(
+        "application", name=re.compile("What the patch in row 7, column 2 looks at")
+    ).wait_for()
     query = 1 + 6 * 7 + 1
     weights = samples.image_capture().sites[1].weights(rows=[query], head=2)[0]
     page.get_by_text(f"{weights[1:].max() * 100:.1f} %").first.wait_for()
     page.get_by_role("button", name=re.compile(r"^\[class\]")).click()
-    page.get_by_role("application", name=re.compile(r"What patch \[class\] looks at")).wait_for()
+    page.get_by_role("application", name=re.compile(r"What \[class\] looks at")).wait_for()
 
 
 @pytest.mark.parametrize("format_", ["PNG", "SVG"])

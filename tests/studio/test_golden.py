@@ -11,7 +11,9 @@ import pytest
 GOLDEN = Path(__file__).parents[2] / "web/golden"
 
 
-@pytest.mark.parametrize("name", ["make.py", pytest.param("curves.py", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["make.py", "check.py", pytest.param("curves.py", marks=pytest.mark.slow)]
+)
 def test_golden_figures_are_up_to_date(name: str) -> None:
     run = subprocess.run(
         [sys.executable, GOLDEN / name, "--check"], capture_output=True, text=True, check=False

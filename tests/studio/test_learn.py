@@ -87,13 +87,16 @@ def test_an_edited_number_is_followed_by_all_after_it(step: Any) -> None:
     close(given(step)["X"][2], [0.1, 1, 0, 0])
 
 
-def test_what_is_no_number_is_marked_and_changes_nothing(step: Any) -> None:
+def test_what_is_no_number_is_kept_marked_and_changes_nothing(step: Any) -> None:
+    before = given(step)["X"]
     stage(step, "X")
-    before = matrix(step, "input")
     field = at(step, "input", 1, 1).locator("input")
     field.fill("many")
     assert field.get_attribute("aria-invalid") == "true"
     field.blur()
+    assert field.input_value() == "many"  # what was typed is not thrown away
+    assert "A number, such as −0.5" in at(step, "input", 1, 1).inner_text()
+    stage(step, "Q, K, V")
     close(matrix(step, "input"), before)
 
 
@@ -300,7 +303,7 @@ def toy(page: Any, *, causal: bool) -> Any:
 
 def test_a_click_opens_the_whole_computation_of_a_cell(page: Any) -> None:
     part = page.locator("#map")
-    part.get_by_role("button", name="The toy of part 1").click()
+    part.get_by_role("button", name="The toy of Step through").click()
     done = toy(page, causal=False)
     for row, column in ((2, 1), (3, 2), (0, 3)):
         click_cell(part, row, column, 4)
@@ -325,7 +328,7 @@ def test_a_value_and_what_is_taken_of_it_are_drawn_to_one_scale(page: Any) -> No
 
 def test_a_hidden_cell_says_so(page: Any) -> None:
     part = page.locator("#map")
-    part.get_by_role("button", name="The toy of part 1").click()
+    part.get_by_role("button", name="The toy of Step through").click()
     page.locator("#step").get_by_role("switch").click()
     done = toy(page, causal=True)
     click_cell(part, 1, 3, 4)
@@ -334,7 +337,7 @@ def test_a_hidden_cell_says_so(page: Any) -> None:
 
 def test_the_map_is_walked_and_opened_by_keyboard(page: Any) -> None:
     part = page.locator("#map")
-    part.get_by_role("button", name="The toy of part 1").click()
+    part.get_by_role("button", name="The toy of Step through").click()
     done = toy(page, causal=False)
     part.get_by_role("application").focus()
     for key in ("Home", "ArrowDown", "ArrowRight", "ArrowRight", "Enter"):
@@ -363,7 +366,7 @@ def test_the_real_head_is_the_default(page: Any) -> None:
 
 def test_the_toy_follows_part_1(page: Any) -> None:
     part = page.locator("#map")
-    part.get_by_role("button", name="The toy of part 1").click()
+    part.get_by_role("button", name="The toy of Step through").click()
     step = page.locator("#step")
     stage(step, "X")
     at(step, "input", 0, 0).locator("input").fill("0.9")

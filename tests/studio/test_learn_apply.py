@@ -198,6 +198,22 @@ def test_an_exercise_goes_by_keyboard_alone(apply: Any, page: Any) -> None:
     focused(page, "#apply form input")
 
 
+def test_a_calculator_stands_where_exponentials_are_asked_for(apply: Any) -> None:
+    exercise = generate(1, 1)
+    answer(apply, "raw", exercise.raw.tolist())
+    apply.locator("form h3", has_text="Scale").wait_for()
+    answer(apply, "scaled", exercise.scaled.tolist())
+    apply.locator("form h3", has_text="Normalise").wait_for()
+    apply.get_by_text("Calculator", exact=True).click()
+    field = apply.get_by_label("Calculate, such as")
+    field.fill("e^3.5 ÷ (1 + √4)")
+    said = apply.locator("output")
+    assert float(said.inner_text().removeprefix("= ")) == pytest.approx(np.exp(3.5) / 3, abs=1e-6)
+    field.fill("e to the x")
+    assert "brackets" in said.inner_text()
+    assert field.input_value() == "e to the x"
+
+
 def test_the_quiz_explains_every_option(apply: Any) -> None:
     apply.get_by_role("button", name="Quiz").click()
     for n, question in enumerate(QUIZ):

@@ -12,7 +12,10 @@ import pytest
 
 from tests.studio.looking import focused
 
-PARTS = ("step", "map", "lab", "example", "scaling", "apply", "future")
+PARTS = (
+    "input", "step", "map", "lab", "example", "scaling", "softmax", "future", "apply", "heads",
+    "next", "not", "stays",
+)  # fmt: skip
 AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 
 
@@ -29,6 +32,9 @@ def ready(page: Any) -> Any:
     page.locator("#apply .board:not(.waiting)").wait_for()
     page.locator("#map").get_by_text("Fetching the head").wait_for(state="detached")
     page.locator("#training .waiting").wait_for(state="detached")
+    page.locator("#next .stops data").first.wait_for()
+    page.locator("#not").get_by_text("of the 25 heads").wait_for()
+    page.locator("#not").get_by_role("link", name="Open it in Explore").wait_for()
     return page
 
 
@@ -57,7 +63,7 @@ def test_axe_finds_nothing_serious(
     page.locator("#lab").get_by_role("switch").click()  # saturated: another set of colours
     page.locator("#apply").get_by_role("button", name="Quiz").click()
     page.locator("#apply").get_by_role("radio").first.check()
-    for opened in page.locator("summary").all():
+    for opened in page.locator("summary:visible").all():
         opened.click()
     assert violations(page, axe) == []
 
@@ -179,6 +185,13 @@ def test_the_parts_are_listed_and_the_one_being_read_is_marked(page: Any) -> Non
     page.locator(".rail [aria-current][href$='#/learn/example']").wait_for()
 
 
+def test_a_telephone_has_the_contents_too(open_tab: Callable[..., Any]) -> None:
+    page = open_tab(width=390, height=844)
+    page.get_by_text("All 13 parts").click()
+    page.locator(".contents").get_by_role("link", name="The next word").click()
+    focused(page, "#next")
+
+
 def test_the_first_tab_stop_skips_to_the_content(page: Any) -> None:
     ready(page)
     page.keyboard.press("Tab")
@@ -192,7 +205,7 @@ def test_every_control_has_a_name_and_can_be_reached(page: Any) -> None:
     """Tab goes through the page in order, once, and never gets stuck."""
     ready(page)
     seen: list[str] = []
-    for _ in range(250):
+    for _ in range(400):
         page.keyboard.press("Tab")
         here = page.evaluate(
             """() => { const at = document.activeElement;

@@ -65,7 +65,7 @@ def test_a_reload_keeps_sentence_numbers_stage_and_cell(page: Any) -> None:
 
 
 def test_a_reload_keeps_every_other_part(page: Any) -> None:
-    at(page, "map").get_by_role("button", name="The toy of part 1").click()
+    at(page, "map").get_by_role("button", name="The toy of Step through").click()
     example = page.locator("#example")
     example.get_by_role("textbox", name="key 1, first entry").fill("-3")
     scaling = page.locator("#scaling")
@@ -77,7 +77,7 @@ def test_a_reload_keeps_every_other_part(page: Any) -> None:
     future = page.locator("#future")
     future.get_by_role("slider").press("ArrowRight")
     future.get_by_role("button", name="Write a word").click()
-    future.get_by_role("switch").click()
+    future.get_by_role("switch", name="Causal mask").click()
     shown = [figures(page.locator(f"#{part}")) for part in ("map", "example", "scaling", "future")]
     kept(page, "map.of=toy", "example.keys=2%2C1%3B-3%2C0", "scaling.scores=15%3B12%3B9%3B6",
          "scaling.d_k=100", "training.d_k=32", "training.figure=spread", "future.ahead=1",
@@ -151,7 +151,7 @@ def test_links_between_parts_lose_nothing_and_typing_does_not_scroll(page: Any) 
     page.wait_for_url(re.compile("lab.d_k=77"))
     page.evaluate("document.querySelector('nav[aria-label=Parts] a[href$=\"/future\"]').click()")
     page.wait_for_url(re.compile(r"#/learn/future\?lab.d_k=77"))
-    page.locator("#future").get_by_role("switch").focus()
+    page.locator("#future").get_by_role("switch", name="Causal mask").focus()
     where = page.evaluate("scrollY")
     page.keyboard.press("Space")
     page.wait_for_url(re.compile("future.masked=0"))

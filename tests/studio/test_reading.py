@@ -99,7 +99,7 @@ def test_the_text_glows_where_a_word_looks(
 
 def test_heads_by_a_kinds_score(open_tab: Open) -> None:
     page = open_tab("#/explore/llama-paragraph?head=0.0")
-    page.get_by_label("Colour by").get_by_role("option", name="induction").wait_for(
+    page.get_by_label("Colour by").get_by_role("option", name="induction", exact=True).wait_for(
         state="attached"
     )
     page.get_by_label("Colour by").select_option("kind.induction")

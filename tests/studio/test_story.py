@@ -58,10 +58,10 @@ def test_the_story_stands_above_and_leads_to_its_heads(
 
 def test_chips_say_what_they_mean_by_pointer_and_keyboard(open_tab: Open) -> None:
     page = open_tab("#/explore/llama-paragraph?head=5.5")
-    chip = page.locator(".chip.kind", has_text="induction")
-    chip.wait_for()
-    page.get_by_label("Colour by").get_by_role("option", name="induction").wait_for(
-        state="attached"
+    chip = page.locator(".chip.kind", has_text="induction").first
+    chip.wait_for(timeout=60_000)  # every head is judged by every kind first
+    page.get_by_label("Colour by").get_by_role("option", name="induction", exact=True).wait_for(
+        state="attached", timeout=60_000
     )
     says = page.locator("[role=tooltip].open")
     assert says.count() == 0

@@ -136,6 +136,14 @@ def test_padding_is_read_from_the_mask(x: torch.Tensor, form: str) -> None:
     compare(cap[0], model.h[0].own)
 
 
+def test_a_flag_for_each_key_is_padding_in_a_single_text_too(x: torch.Tensor) -> None:
+    model = GPT("functional", causal=False).eval()
+    with torch.no_grad(), capture(model) as cap:
+        model(x[1:], ~PADDING[1:, None, None, :])
+    assert cap[0].mask.expression == "Lengths(5)"
+    compare(cap[0], model.h[0].own, PADDING[1:])
+
+
 def test_a_mask_that_every_entry_shares_hides_no_row(x: torch.Tensor) -> None:
     model = GPT("functional", causal=False).eval()
     strict = torch.ones(LENGTH, LENGTH).tril(-1).bool()
@@ -284,6 +292,35 @@ def test_flex_attention(name: str) -> None:
     if name != "squared":
         assert cap[0].mask.expression.startswith("Causal() & Documents(")
     assert cap[0].softcap == (3.0 if name == "softcap" else None)
+
+
+def test_flex_attention_in_half_precision_and_its_bound() -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    class Flex(nn.Module):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.mod = score_mods()[name]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return flex_attention(x, x, x, self.mod)
+
+    x = torch.randn(1, 3, 37, 16).bfloat16()
+    for name in ("alibi", "softcap"):
+        net = Flex(name)
+        with torch.no_grad(), capture(net) as cap:
+            found = net(x)
+        assert found.dtype == torch.bfloat16
+        where = torch.meshgrid(*map(torch.arange, (1, 3, 37, 37)), indexing="ij")
+        own = net.mod(x.float() @ x.float().mT / 4.0, *where).softmax(-1)
+        np.testing.assert_allclose(weights(cap[0]), own.numpy(), atol=2e-2)
+    for name in ("alibi", "squared"):
+        net = Flex(name)
+        with (
+            pytest.raises(ArgumentError, match=r"weights of Flex take 16\.4 kB"),
+            capture(net, most_weights=10_000),
+        ):
+            net(x)
 
 
 def test_under_autocast(x: torch.Tensor) -> None:

@@ -70,7 +70,7 @@ def torchvision() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def timm() -> Any:
     if importlib.util.find_spec("timm") is None:
-        pytest.skip("timm is not installed: pip install --no-deps timm")
+        pytest.skip("timm is not installed; beside Transformers it wants torchvision, too")
     with torchvision():
         return importlib.import_module("timm")
 

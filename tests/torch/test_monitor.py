@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -400,11 +401,65 @@ def test_a_fault_in_the_monitor_does_not_end_training(
     monitor.close()
 
 
-def test_a_model_without_limelight_is_a_warning() -> None:
-    model = nn.Linear(3, 3)
+class Direct(nn.Module):
+    """Calls limelight's function itself, and names nothing."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return ll.attention(x, x, x, mask=ll.Causal())
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_direct_calls_are_named_by_their_module(compiled: bool) -> None:
+    torch._dynamo.reset()
+    model = nn.ModuleDict({"first": nn.Sequential(Direct(), Direct())})
+    inner: Any = model["first"]
     with Monitor(model, every=1) as monitor:
-        model(torch.randn(2, 3))
-        with pytest.warns(MonitorWarning, match="no attention was seen in step 0"):
+        run = torch.compile(inner, backend="eager") if compiled else inner
+        run(torch.randn(1, 2, 5, 8))
+        record = monitor.step()
+    assert record is not None
+    assert [site["name"] for site in record["sites"]] == ["first.0", "first.1"]
+
+
+class Whatever(nn.Module):
+    def __init__(self, attend: Any) -> None:
+        super().__init__()
+        self.attend = attend
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.attend(x, x, x)
+
+
+def test_why_nothing_was_seen() -> None:
+    x = torch.randn(1, 2, 5, 8)
+    by_hand = Whatever(lambda q, k, v: (q @ k.mT).softmax(-1) @ v)
+    theirs = Whatever(lambda q, k, v: nn.functional.scaled_dot_product_attention(q, k, v))
+    rows: list[tuple[nn.Module, bool, bool, str]] = [
+        (by_hand, True, False, "called no attention of limelight: .* pass sdpa=True"),
+        (theirs, True, False, "pass sdpa=True"),
+        (by_hand, True, True, "written out by hand cannot be seen"),
+        (theirs, False, True, "the forward of Whatever did not run"),
+    ]
+    for model, runs, sdpa, why in rows:
+        with Monitor(model.train(), every=1, sdpa=sdpa) as monitor:
+            if runs:
+                model(x)
+            with pytest.warns(MonitorWarning, match=f"no attention was seen in step 0: .*{why}"):
+                monitor.step()
+    with Monitor(theirs, every=1, sdpa=True) as monitor:
+        theirs.eval()(x)
+        with pytest.warns(
+            MonitorWarning, match=r"a pass was made in evaluation mode.*model\.train"
+        ):
+            monitor.step()
+    config = transformers.LlamaConfig(
+        vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+        num_attention_heads=2, attn_implementation="sdpa",
+    )  # fmt: skip
+    llama: Any = transformers.LlamaForCausalLM(config).train()
+    with Monitor(llama, every=1) as monitor:
+        llama(torch.ones(1, 3, dtype=torch.int64))
+        with pytest.warns(MonitorWarning, match="runs on attn_implementation='sdpa'"):
             monitor.step()
 
 

@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention as theirs
 
-from limelight.errors import ArgumentError, DtypeError, ShapeError
+from limelight.errors import ArgumentError, DtypeError, LimelightError, ShapeError
+from limelight.masks import Causal, Window
+from limelight.torch import attention, quick
 from limelight.torch import scaled_dot_product_attention as ours
 from tests.cases import assert_close
 
@@ -117,3 +119,146 @@ def test_what_it_refuses() -> None:
             ours(query, query, query, attn_mask=mask)  # type: ignore[arg-type]
     with pytest.raises(DtypeError, match=r"attn_mask has dtype torch\.int64"):
         ours(query, query, query, attn_mask=torch.ones(3, 3).long())
+
+
+def test_errors_are_of_the_class_that_torch_raises() -> None:
+    query = torch.randn(1, 2, 3, 4)
+    for wrong in (
+        lambda f: f(query, query.half(), query.half()),
+        lambda f: f(query[0, 0, 0], query, query),
+        lambda f: f(query, query[:, :, :2], query),
+        lambda f: f(query, query, query, attn_mask=torch.ones(3, 3).long()),
+        lambda f: f(query, query, query, dropout_p=-0.1),
+    ):
+        with pytest.raises(RuntimeError) as raised:
+            wrong(ours)
+        assert isinstance(raised.value, LimelightError)
+    with pytest.raises(ArgumentError, match=r"dropout_p=-0\.1"):
+        ours(query, query, query, dropout_p=-0.1)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5, 0), (0, 3, 5, 4), (2, 3, 0, 4), (0, 0, 0, 0)])
+def test_nothing_to_multiply(shape: tuple[int, ...]) -> None:
+    query, key = (torch.zeros(shape, requires_grad=True) for _ in range(2))
+    value = torch.randn(*shape[:3], 6, requires_grad=True)
+    output = ours(query, key, value)
+    assert output.shape == value.shape
+    if shape[2]:  # all logits are 0: the mean
+        assert torch.allclose(output, value.mean(2, keepdim=True).expand(value.shape), atol=1e-6)
+    output.sum().backward()
+    assert all(x.grad is not None and x.grad.shape == x.shape for x in (query, key, value))
+
+
+@pytest.mark.parametrize(("keys", "values"), [(2, 3), (6, 2), (1, 6), (3, 1)])
+def test_key_heads_unlike_value_heads(keys: int, values: int) -> None:
+    query, key, value = (
+        torch.randn(2, 6, 5, 8),
+        torch.randn(2, keys, 7, 8),
+        torch.randn(2, values, 7, 8),
+    )
+    got = ours(query, key, value, enable_gqa=True)
+    assert torch.allclose(got, theirs(query, key, value, enable_gqa=True), atol=1e-6)
+
+
+def test_one_value_head_for_all() -> None:
+    query, value = torch.randn(2, 3, 5, 8), torch.randn(2, 1, 5, 8)
+    assert torch.allclose(ours(query, query, value), theirs(query, query, value), atol=1e-6)
+
+
+class Block(torch.nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return ours(x, x, x, attn_mask=mask, scale=0.5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_module_that_calls_it_goes_into_torchscript(tmp_path: Any) -> None:
+    scripted = torch.jit.script(Block())
+    torch.jit.save(scripted, tmp_path / "block.pt")
+    again = torch.jit.load(tmp_path / "block.pt")
+    x, mask = torch.randn(1, 2, 5, 8), boolean(5, 5)
+    for given in ((x,), (x, mask)):
+        assert torch.equal(again(*given), Block()(*given))
+    x.requires_grad_()
+    again(x).sum().backward()
+    assert x.grad is not None
+
+
+def laid(kind: str) -> torch.Tensor:
+    if kind == "heads inside":
+        return torch.randn(2, 5, 3, 8).transpose(1, 2)
+    if kind == "of one product":
+        return torch.randn(2, 5, 3, 24)[..., :8].transpose(1, 2)
+    if kind == "columns":
+        return torch.randn(2, 3, 8, 5).transpose(2, 3)
+    return torch.randn(2, 3, 5, 8)
+
+
+@pytest.mark.parametrize("kind", ["heads outside", "heads inside", "of one product", "columns"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_output_lies_as_torch_s(kind: str, dtype: torch.dtype) -> None:
+    x = laid(kind).to(dtype)
+    grad = x.detach().requires_grad_()
+    mask = boolean(5, 5)
+    for way in (
+        lambda: ours(x, x, x),
+        lambda: ours(x, x, x, is_causal=True),
+        lambda: ours(x, x, x, attn_mask=mask),
+        lambda: ours(grad, x, x),
+    ):
+        output = way()
+        if kind in ("heads inside", "of one product"):
+            output.transpose(1, 2).view(2, 5, 24)
+        else:
+            assert output.is_contiguous()
+        if dtype == torch.float32 and kind != "columns":
+            assert output.stride() == theirs(x, x, x).stride()
+    plain = [y.contiguous() for y in (x, x, x)]
+    again = ours(*plain, is_causal=True)
+    assert torch.allclose(ours(x, x, x, is_causal=True), again, atol=1e-6)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_the_output_lies_so_in_a_compiled_graph(dynamic: bool) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(ours, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+    for kind in ("heads inside", "heads outside"):
+        x = laid(kind).requires_grad_()
+        output = compiled(x, x, x)
+        assert output.stride() == ours(x, x, x).stride() == x.stride()
+        output.sum().backward()
+
+
+def test_small_calls_go_the_short_way_and_others_do_not() -> None:
+    """The short way knows what it can do; what it gives is what the long way gives."""
+    x, grouped = torch.randn(1, 4, 5, 8), torch.randn(1, 2, 7, 8)
+    for given in (
+        (x, x, x, None, None, None),
+        (x, grouped, grouped, Causal(), 0.3, None),
+        (x, grouped, grouped, Window(2, 1), None, 5.0),
+        (x.half(), x.half(), x.half(), None, None, None),
+    ):
+        mask, scale, softcap = given[3:]
+        long = attention(*given[:3], mask=mask, scale=scale, softcap=softcap, engine="native")
+        assert torch.equal(quick.run(*given), long)
+    assert quick.run(x, grouped, grouped, None, None, None, False) is None
+    for other in (
+        (x[0], x[0], x[0]),
+        (x.double(), x.double(), x.double()),
+        (x, x.half(), x),
+        (x, x, x[..., :4]),
+        (x[..., :0], x[..., :0], x),
+        (x, x[:, :, :3], x),
+        (x.to_sparse(), x, x),
+        (x.detach().requires_grad_(), x, x),
+        (torch._neg_view(x), x, x),
+    ):
+        assert quick.run(*other, None, None, None) is None
+    for mask, scale, softcap in (
+        (boolean(5, 5), None, None),
+        (None, float("nan"), None),
+        (None, 1e39, None),
+        (None, None, -1.0),
+    ):
+        assert quick.run(x, x, x, mask, scale, softcap) is None
+    with torch.autocast("cpu", torch.bfloat16):
+        assert quick.run(x, x, x, None, None, None) is None

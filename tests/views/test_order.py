@@ -9,6 +9,8 @@ import pytest
 
 from limelight import Causal
 from limelight.capture import Capture, Site
+from limelight.errors import ArgumentError
+from limelight.live.effects import Effects
 from limelight.report import bundle
 from limelight.views.facts import health_of
 from limelight.views.kinds import kinds
@@ -52,6 +54,42 @@ def test_kinds_come_first_the_strongest_of_them_ahead_and_sinks_last() -> None:
     assert "95 % or more on one key" in said[3]
     assert said[0].startswith("It rests on the first token with 100 % of its weight")
     assert said[1].startswith("It spreads evenly over all keys (spread 1.00)")
+
+
+def test_heads_of_no_known_kind_come_by_their_effect_where_it_was_measured() -> None:
+    capture = house()
+    after = np.zeros((1, 6))
+    after[0, 4], after[0, 3] = -2.0, 0.5  # the weak one matters more
+    measured = Effects(0.0, after, "loss", TOKENS, None)
+    seen = [health_of(site, 0) for site in capture.sites]
+    order = findings(capture, seen, kinds(capture), effects=measured)
+    assert [one.head for one in order] == [2, 5, 4, 3, 1, 0]
+
+
+def test_a_head_that_rests_is_not_strong() -> None:
+    """Weights on the first token count for nothing among heads of no known kind."""
+    first = [0 if n % 2 else max(0, n - 3) for n in range(LENGTH)]  # half of the rows rest
+    third = [max(0, n - 3) for n in range(LENGTH)]
+    pairs = [one_hot(first, 90.0), one_hot(third, 20.0)]
+    query, key = (np.stack(part)[None] for part in zip(*pairs, strict=True))
+    capture = Capture((Site("a", 0, query, key, mask=Causal(), tokens=(TOKENS,)),), (TOKENS,))
+    order = found(capture)
+    assert [one.kinds for one in order] == [[], []]
+    assert [one.head for one in order] == [1, 0]
+
+
+def test_named_heads_keep_their_vectors_before_all_others() -> None:
+    capture = house()
+    found = kinds(capture)
+    room = bundle(capture, budget=10**6, found=found).size - 600  # not for all six
+    small = bundle(capture, budget=room, found=found)
+    told = bundle(capture, budget=room, found=found, first=[(0, 0), (0, 4)])
+    assert len(told.complete) < 6
+    assert told.complete[:2] == [(0, 0), (0, 4)] != small.complete[:2]
+    with pytest.raises(
+        ArgumentError, match=r"no head 0\.9: the capture has 6 heads in the layers 0"
+    ):
+        bundle(capture, budget=room, first=[(0, 9)])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e200])

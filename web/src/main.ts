@@ -3,6 +3,7 @@ import App from "./App.svelte";
 import { enter } from "$lib/tab";
 import "./tokens.css";
 import "./base.css";
+import "./print.css";
 
 enter();
 const target = document.getElementById("app");

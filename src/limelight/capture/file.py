@@ -99,7 +99,7 @@ def load(
     try:
         return _capture(_meaning(texts[MARK]), parts, watch)
     except FileError as error:
-        raise FileError(f"{path}: {error}") from None
+        raise type(error)(f"{path}: {error}") from None
     except LimelightError as error:
         raise FileError(f"{path}: the capture does not fit together: {error}") from None
     except MALFORMED:
@@ -182,7 +182,7 @@ def _once(known: list[Labels], labels: Labels) -> int | None:
 
 def _capture(meaning: Any, parts: dict[str, Any], watch: tensors.Watch | None = None) -> Capture:
     if meaning["format"] != FORMAT:
-        raise FileError("a safetensors file, but not a limelight capture")
+        raise tensors.Foreign("a safetensors file, but not a limelight capture")
     if type(meaning["version"]) is not int or meaning["version"] > VERSION:
         raise FileError(
             f"a capture of version {meaning['version']!r}, and this limelight reads up to "

@@ -40,6 +40,7 @@ Which = int | list[int] | tuple[int, ...] | range | NDArray[Any] | None  # one, 
 Seen = TypeVar("Seen", Array, "Heatmap", "Top")
 KINDS = ("self", "cross")
 ROUNDED = 1e-2  # what a row of weights in a half type may lack to 1
+LEAST_SHARE = 1e-30  # of the longest value: a value of nothing is seen, and dark
 SUMMED = 1 << 18  # keys up to which a cell's row is summed anew: a tenth of a second or so
 
 
@@ -300,6 +301,30 @@ class Site:
             real_queries=pick(self.real_queries, batch),
             rows=None if said is None else Rows(*(pick(array, batch, head) for array in said)),
         )
+
+    def by_value(self, head: int = 0, batch: int = 0) -> Site:
+        """One head whose cells are w · ‖v‖, as shares of its longest value: what each look brings.
+
+        A site to look at, with weights(), heatmap(), top() and received() as any other: a weight
+        of w on a value of length ‖v_j‖ is shown as w · ‖v_j‖ / max ‖v‖. A sink whose value is next
+        to nothing goes dark. Its rows do not sum to 1, so it has no health.
+
+        >>> import numpy as np
+        >>> value = np.array([[[[3.0, 4.0], [0.0, 0.5]]]])  # of length 5 and 0.5
+        >>> site = Site.from_weights("mine", 0, [[[[0.5, 0.5]]]], value=value)
+        >>> site.by_value().weights(head=0)
+        array([[0.5 , 0.05]])
+        """
+        one = self.one(head, batch)
+        if one.value is None:
+            raise ArgumentError(f"site {self.name} holds no values: capture with values=True")
+        length = np.linalg.norm(np.asarray(one.value[0, 0], np.float64), axis=-1)
+        most = np.nanmax(length, initial=0.0)
+        share = np.maximum(length / (most or 1.0), LEAST_SHARE)
+        # A factor is a summand in the exponent; the rows' sums stay those of the weights.
+        bias = np.log(share).astype(np.promote_types(one.query.dtype, np.float32))
+        bias = bias[None, None, None] if one.bias is None else one.bias + bias
+        return replace(one, bias=bias, rows=one.statistics)
 
     def trace(self, *, head: int = 0, batch: int = 0) -> Trace:
         """Every step of one head, for lengths that a person reads."""

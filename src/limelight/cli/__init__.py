@@ -23,6 +23,9 @@ LazyGroup.table = {
     "score": Command("Work one attention through, step by step, with every number.", LEARN),
     "saturate": Command("See what d_k does to a softmax, and what scaling does about it.", LEARN),
     "exercise": Command("Compute an attention by hand and have every step checked.", LEARN),
+    "lessons": Command(
+        "Write the lessons as one HTML file, or as static pages, that run by themselves.", LEARN
+    ),
     "experiment": Command(
         "See whether 1/√d_k matters: the same models trained with it, without it, and with 1/d_k.",
         LEARN,
@@ -45,11 +48,17 @@ LazyGroup.table = {
         "Compare two captures: which heads changed how much between two prompts or two models.",
         LOOK,
     ),
+    "survey": Command(
+        "Survey a model's heads over any number of texts: exact figures, kinds, patterns; in a "
+        "file.",
+        LOOK,
+    ),
     "effects": Command(
         "Switch every head of a model off in turn, and show what that does to its answer.", LOOK
     ),
     "report": Command(
-        "Write a capture as one HTML file: health, heads, maps and cells, without a network.", LOOK
+        "Write a capture or a survey as one HTML file: health, heads, maps, without a network.",
+        LOOK,
     ),
     "captures": Command(
         "List the captures that come along: models, texts, licences, and how each was made.", LOOK

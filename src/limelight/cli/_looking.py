@@ -20,6 +20,7 @@ from limelight.writing.numbers import counted
 
 if TYPE_CHECKING:
     from limelight.capture import Capture, HealthTables, Site
+    from limelight.survey import Survey
 
 CaptureArgument = Annotated[
     str, typer.Argument(help="A capture file (.safetensors), or one that comes along: llama, …")
@@ -49,6 +50,14 @@ def opened(capture: str) -> Capture:
     from limelight.capture.shipped import open as open_capture
 
     return open_capture(capture)
+
+
+def seen(path: str) -> Capture | Survey:
+    """A capture or a survey, by what the file says it is."""
+    from limelight.survey import Survey
+    from limelight.survey.file import is_survey
+
+    return Survey.open(path) if Path(path).is_file() and is_survey(path) else opened(path)
 
 
 def chosen(capture: Capture, layer: str) -> Site:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from limelight.cli._edge import JsonOption, console, narrow, print_json, right, show, table
-from limelight.cli._looking import progress
+from limelight.cli._looking import ForceOption, progress, writable
 from limelight.writing.numbers import counted
 
 if TYPE_CHECKING:
@@ -47,6 +47,10 @@ def effects(
         typer.Option(help="A head that is off gives its mean over this text, and not zero."),
     ] = None,
     most: Annotated[int, typer.Option(min=1, help="So many heads in the list below.")] = 8,
+    csv: Annotated[
+        Path | None, typer.Option(help="Write what each head does to this .csv file.")
+    ] = None,
+    force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
     """Switch every head of a model off in turn, and show what that does to its answer.
@@ -55,7 +59,11 @@ def effects(
     off: of the log-probability of the answer in nats (−0.69 halves the probability), of its lead
     over another token, or of the loss on the text.
     """
+    if csv is not None:
+        writable(csv, (".csv",), force)
     found = _measure(model, text, answer=answer, against=against, loss=loss, mean_over=mean_over)
+    if csv is not None:
+        found.to_csv(csv)
     if json:
         print_json(found.to_dict())
         return

@@ -1,15 +1,17 @@
-"""limelight heads: heads of known kinds in a capture."""
+"""limelight heads: heads of known kinds in a capture, a survey, or on random tokens twice."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
 from limelight.cli._edge import JsonOption, console, narrow, print_json, right, show, table, whole
-from limelight.cli._looking import CaptureArgument, folded, opened, progress
+from limelight.cli._looking import folded, progress, seen
 from limelight.errors import ArgumentError
 from limelight.writing.numbers import counted
 from limelight.writing.terminal import shown
@@ -19,15 +21,23 @@ if TYPE_CHECKING:
 
     from limelight.capture import Capture
     from limelight.heads import Heads
+    from limelight.survey import Survey
+    from limelight.survey.survey import Pull
 
 
 def heads(
-    capture: CaptureArgument,
+    capture: Annotated[
+        str,
+        typer.Argument(
+            help="A capture or a survey (.safetensors), or a capture that comes along: llama, …; "
+            "with --induction a model."
+        ),
+    ],
     kind: Annotated[
         str | None,
         typer.Option(
-            help="Only this kind, in detail: previous, next, diagonal, sink, induction, bracket, "
-            "uniform."
+            help="Only this kind, in detail: previous, next, diagonal, sink, induction, "
+            "induction-2, duplicate, separator, word, bracket, uniform."
         ),
     ] = None,
     most: Annotated[int, typer.Option(min=1, help="So many heads of each kind.")] = 5,
@@ -42,6 +52,14 @@ def heads(
     at_least: Annotated[
         float, typer.Option(min=0, max=1, help="With --from or --to: from this weight on.")
     ] = 0.3,
+    induction: Annotated[
+        bool,
+        typer.Option(
+            "--induction",
+            help="Run a model (a folder, a .gguf file, smollm2) on random tokens that come twice, "
+            "and judge its heads by them.",
+        ),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Find heads of known kinds: previous token, induction, sink, brackets and more.
@@ -50,17 +68,14 @@ def heads(
     what even attention would give. A head is one of a kind from the kind's threshold on, from
     twice the chance, and from five rows.
     """
-    from limelight.heads import find
-
-    held = opened(capture)
+    held = _repeated(capture) if induction else seen(capture)
     if looks_from is not None or looks_to is not None:
         if kind is not None:
             raise ArgumentError("--kind judges heads over the text, --from and --to ask for one "
                                 "look: give the one or the other")  # fmt: skip
         _looks(held, _place(looks_from), _place(looks_to), at_least, most, batch, json)
         return
-    with progress("judging heads") as told:
-        found = find(held, batch=batch, progress=told)
+    found = _judged(held, batch)
     if kind is not None:
         found.is_kind(kind)  # raises where there is no such kind
     if json:
@@ -68,11 +83,34 @@ def heads(
         return
     out = console()
     out.print(str(held.source.get("model", "capture")), style="bold", end="  ")
-    out.print(f"{counted(sum(found.heads), 'head')} in {counted(len(held), 'layer')}\n")
+    out.print(f"{counted(sum(found.heads), 'head')} in {counted(len(found.sites), 'layer')}\n")
     if kind is None:
-        _all(out, found, most)
+        all_kinds(out, found, most)
     else:
         _detail(out, found, kind, most)
+
+
+def _judged(held: Capture | Survey, batch: int) -> Heads:
+    from limelight.heads import find
+    from limelight.survey import Survey
+
+    if isinstance(held, Survey):
+        return held.heads
+    with progress("judging heads") as told:
+        return find(held, batch=batch, progress=told)
+
+
+def _repeated(model: str) -> Survey:
+    """A survey of random tokens that come twice."""
+    os.environ.setdefault("TQDM_DISABLE", "1")  # one progress bar at a time: ours
+    with progress(f"loading {Path(model).name}"):
+        from limelight import hf
+
+        hf.quiet()
+        loaded = hf.load(model)
+    with progress(f"{loaded.name} reads random tokens twice") as told:
+        found: Survey = hf.induction(loaded, progress=told)
+        return found
 
 
 def _place(text: str | None) -> str | int | None:
@@ -84,14 +122,18 @@ def _place(text: str | None) -> str | int | None:
 
 
 def _looks(
-    held: Capture, query: Any, key: Any, at_least: float, most: int, batch: int, json: bool
+    held: Capture | Survey, query: Any, key: Any, at_least: float, most: int, batch: int, json: bool
 ) -> None:
     """The heads that look from one token to another."""
     from limelight.heads import search
+    from limelight.survey.survey import Pull
 
     found = search(held, query=query, key=key, at_least=at_least, batch=batch)
     if json:
         print_json([asdict(each) for each in found])
+        return
+    if found and isinstance(found[0], Pull):
+        _pulls(found, most)
         return
     out = console()
     if not found:
@@ -107,6 +149,17 @@ def _looks(
         out.print(f"and {len(found) - most} more: --most {len(found)} shows them", style="dim")
 
 
+def _pulls(found: list[Pull], most: int) -> None:
+    """The heads that give a token most, over a survey."""
+    out = console()
+    view = table("layer", "head", "of its attention", "each time")
+    for each in found[:most]:
+        view.add_row(str(each.layer), str(each.head), f"{each.weight:.1%}", f"{each.given:.2f}")
+    show(out, right(view, 0, 1, 2, 3))
+    out.print("of its attention: the share that the token gets; each time: the weight that comes "
+              "to one such token, summed over the queries", style="dim")  # fmt: skip
+
+
 def _one(found: Heads, kind: str) -> dict[str, object]:
     """The record of one kind alone."""
     data = found.to_dict()
@@ -114,7 +167,7 @@ def _one(found: Heads, kind: str) -> dict[str, object]:
     return {"kinds": [row for row in data["kinds"] if row["kind"] == kind], "heads": heads}
 
 
-def _all(out: Console, found: Heads, most: int) -> None:
+def all_kinds(out: Console, found: Heads, most: int) -> None:
     close = narrow(out)  # no room for what such a head does: --kind says it
     said = () if close else ("such a head",)
     view = table("kind", *said, "rows", "there are", "the strongest, with score")
@@ -133,15 +186,18 @@ def _detail(out: Console, found: Heads, kind: str, most: int) -> None:
     from limelight.heads import LEAST_ROWS
 
     least = next(row.threshold for row in found.known if row.name == kind)
-    view = table("layer", "head", "score", "chance", "rows", "")
+    errors = bool(found.errors)
+    view = table("layer", "head", "score", *(("±",) if errors else ()), "chance", "rows", "")
     for site, head, score in found.best(kind, most):
         chance, rows = found.chance[kind][site, head], int(found.rows[kind][site, head])
         below = f"{least:g}" if score < least else "twice the chance"
         why = f"too weak: below {below}" if rows >= LEAST_ROWS else "from too few rows to say"
         weak = "" if found.is_kind(kind)[site, head] else why
-        view.add_row(str(found.layers[site]), str(head), f"{score:.3f}", f"{chance:.3f}",
+        error = found.error(kind, site, head)
+        plus = ("–" if error is None else f"{error:.3f}",) if errors else ()
+        view.add_row(str(found.layers[site]), str(head), f"{score:.3f}", *plus, f"{chance:.3f}",
                      f"{rows:,}", Text(weak, "dim"))  # fmt: skip
     if view.row_count:
-        show(out, right(view, 0, 1, 2, 3, 4))
+        show(out, right(view, *range(len(view.columns) - 1)))
     else:
         out.print(f"nothing to judge {kind} by: no row of this text has such a key")

@@ -55,6 +55,9 @@ def inspect(
     save: Annotated[
         Path | None, typer.Option(help="Write the capture to this .safetensors file.")
     ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Write every figure of every head to this .csv file.")
+    ] = None,
     values: Annotated[bool, typer.Option("--values", help="Keep the values too.")] = False,
     half: Annotated[
         bool, typer.Option("--half", help="With --save: in float16, half the size.")
@@ -70,7 +73,9 @@ def inspect(
     check_figure(figure)
     if save is not None:
         writable(save, (".safetensors",), force)
-    elif half:
+    if csv is not None:
+        writable(csv, (".csv",), force)
+    if half and save is None:
         raise ArgumentError("--half is how --save writes: give --save too")
     found = _capture(model, text, file, image, _numbers(layers), tokens, generate, values)
     with progress("judging the heads") as told:
@@ -79,6 +84,8 @@ def inspect(
     if save is not None:
         with progress(f"writing {save.name}"):
             found.save(save, dtype="float16" if half else None)
+    if csv is not None:
+        tables.to_csv(csv)
     spent = time.perf_counter() - started
     if json:
         print_json(_record(found, tables, seen, spent, save))

@@ -1,15 +1,23 @@
-"""limelight report: a capture as one HTML file."""
+"""limelight report: a capture or a survey as one HTML file."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from limelight.cli._edge import JsonOption, print_json
-from limelight.cli._looking import CaptureArgument, ForceOption, opened, progress, writable
+from limelight.cli._looking import CaptureArgument, ForceOption, progress, seen, writable
+from limelight.errors import ArgumentError
 from limelight.writing.numbers import counted
+
+if TYPE_CHECKING:
+    from limelight.capture import Capture
+    from limelight.survey import Survey
+
+MOST_LAYERS = 4_096
 
 
 def report(
@@ -28,20 +36,35 @@ def report(
     ] = "float16",
     batch: Annotated[int, typer.Option(help="The entry of the batch that is shown.")] = 0,
     title: Annotated[str | None, typer.Option(help="The report's title.")] = None,
+    heads: Annotated[
+        str | None,
+        typer.Option(
+            help="These heads with their exact vectors first, as 3.4,11.1 (layer.head).",
+            show_default="those of known kinds, then those that look elsewhere than at rest",
+        ),
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="Only these layers, as 0-5 or 0,3,10-14.")
+    ] = None,
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Write a capture as one HTML file: health, heads, maps and cells, without a network."""
+    """Write a capture or a survey as one HTML file: health, heads, maps, without a network."""
+    from limelight.capture import Capture
     from limelight.report import write_report
     from limelight.report.page import MEGABYTE
 
     target = output or Path(capture).with_suffix(".html")
-    held = opened(capture)
+    held = seen(capture)
     writable(target, (".html", ".htm"), force)
+    if not isinstance(held, Capture):
+        _survey(held, target, title, json, heads, layers)
+        return
+    held = held if layers is None else some_layers(held, layers)
     with progress("looking at the heads") as told:
         made = write_report(
             held, target, budget=round(budget * MEGABYTE), precision=precision, batch=batch,
-            title=title, progress=told,
+            title=title, first=None if heads is None else head_places(heads), progress=told,
         )  # fmt: skip
     facts = {"file": str(target), "bytes": made.size, "heads": made.heads,
              "heads_with_vectors": made.complete, "precision": precision}  # fmt: skip
@@ -52,3 +75,50 @@ def report(
                f"vectors of {made.complete:,} of them as {precision}")  # fmt: skip
     if made.complete < made.heads:
         typer.echo("A larger --budget keeps more of them.")
+
+
+def _survey(
+    held: Survey, target: Path, title: str | None, json: bool, heads: str | None,
+    layers: str | None,
+) -> None:  # fmt: skip
+    from limelight.report import write_survey
+    from limelight.report.page import MEGABYTE
+
+    if heads is not None or layers is not None:
+        raise ArgumentError("a survey's report has all of its heads: --heads and --layers choose "
+                            "from a capture")  # fmt: skip
+    with progress("drawing the heads"):
+        size = write_survey(held, target, title=title)
+    count = sum(held.counts)
+    if json:
+        print_json({"file": str(target), "bytes": size, "heads": count, "texts": held.texts})
+        return
+    typer.echo(f"{target}: {size / MEGABYTE:.2f} MB, {counted(count, 'head')} over "
+               f"{counted(held.texts, 'text')}")  # fmt: skip
+
+
+def head_places(text: str) -> list[tuple[int, int]]:
+    """'3.4,11.1' as layers and heads."""
+    try:
+        pairs = [tuple(int(n) for n in part.split(".")) for part in text.split(",")]
+        return [(layer, head) for layer, head in pairs]
+    except ValueError:
+        raise ArgumentError(f"--heads {text}: write heads as 3.4,11.1 (layer.head)") from None
+
+
+def some_layers(capture: Capture, text: str) -> Capture:
+    """The capture with those layers alone: '0-5' or '0,3,10-14'."""
+    wanted: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        try:
+            low, high = int(first), int(last) if dash else int(first)
+        except ValueError:
+            raise ArgumentError(f"--layers {text}: write layers as 0-5 or 0,3,10-14") from None
+        wanted |= set(range(low, min(high, MOST_LAYERS) + 1))
+    there = sorted({site.layer for site in capture})
+    kept = tuple(site for site in capture if site.layer in wanted)
+    if not kept:
+        raise ArgumentError(f"--layers {text}: the capture has the layers "
+                            f"{', '.join(map(str, there))}")  # fmt: skip
+    return replace(capture, sites=kept)

@@ -115,6 +115,20 @@ def quick_path() -> Callable[[Any, Any, Any, bool], State | None]:
     return module.quick
 
 
+def tensor_path() -> Callable[..., Any]:
+    """The same engine's quick way for tensors: see protocol.RunsQuickly."""
+    name = next(engine.name for engine in reversed(ENGINES) if engine.quick)
+    module: RunsQuickly = _module(name)
+    return module.forward_tensors
+
+
+def paged_path() -> Callable[..., State]:
+    """`forward` over keys in pages, of the same engine: see protocol.RunsQuickly."""
+    name = next(engine.name for engine in reversed(ENGINES) if engine.quick)
+    module: RunsQuickly = _module(name)
+    return module.forward_paged
+
+
 @dataclass(frozen=True)
 class Table:
     """The engines and whether each is usable here."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import os
 import sys
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from limelight.arrays import consecutive
+from limelight.arrays import consecutive, output_like
 from limelight.call import Call, beyond_float32
 from limelight.dropout import Dropout
 from limelight.engines import _numpy_pool
@@ -84,9 +85,9 @@ def set_threads(count: int) -> None:
 
 def forward(call: Call, *, health: bool) -> State:
     rows = call.query.shape[:3]
-    output = _empty(call, (*rows, call.value.shape[3]))
+    output = output_like(call.query, call.value.shape[3])
     stats = _empty(call, (3, *rows) if health else rows, "float32")
-    _native.forward(*_arguments(call), _block(output), _block(stats), health)
+    _native.forward(*_arguments(call), _array(output), _block(stats), health)
     return State(output, stats[0], stats[1], stats[2]) if health else State(output, stats)
 
 
@@ -108,6 +109,54 @@ def quick(query: Any, key: Any, value: Any, health: bool) -> State | None:
         _native.forward_plain(query, key, value, scale, output, stats, health)
     except ValueError:  # the sizes do not fit as they are
         return None
+    return State(output, *stats) if health else State(output, stats)
+
+
+@cache
+def reads_tensors() -> bool:
+    """Whether torch tensors can be read at once: recent versions of torch say how."""
+    offered = getattr(sys.modules["torch"].Tensor, "__dlpack_c_exchange_api__", None)
+    return _native is not None and offered is not None and _native.set_exchange(offered)
+
+
+def forward_tensors(
+    query: Any, key: Any, value: Any, band: tuple[int, int] | None, scale: float,
+    softcap: float | None, shared: bool,
+) -> Any:  # fmt: skip
+    """The output alone, without a Call, for tensors on the CPU that fit as they are; else None.
+
+    `shared` says whether query heads may share key heads.
+    """
+    if _refused is not None or not reads_tensors():
+        return None
+    output = sys.modules["torch"].empty_like(query)  # which fits unless a value has another size
+    done = _native.forward_tensors(
+        query, key, value, band, scale, softcap or 0.0, shared, output, None, False
+    )
+    return output if done else None
+
+
+def forward_paged(
+    query: Any, key: Any, value: Any, table: Any, page: int, spans: Any, sinks: Any, scale: float,
+    softcap: float | None, health: bool,
+) -> State:  # fmt: skip
+    """`forward` over keys and values in pages, which the table names (see torch/paged.py).
+
+    query [B, Hq, Nq, D]; key and value [Hk, rows, D], all rows there are; table int32 [B, pages];
+    a page has `page` rows, a power of two; spans int32 [B, 1, Nq, 1, 2], the keys of each query.
+    """
+    if (why := missing()) is not None:
+        raise EngineError(f"keys in pages are read by the native engine, which is missing: {why}")
+    rows = query.shape[:3]
+    torch = sys.modules["torch"]
+    output = output_like(query, value.shape[2])
+    stats = torch.empty((3, *rows) if health else rows, dtype=torch.float32)
+    _native.forward_paged(
+        _code(query.dtype), _array(query), _array(key[None]), _array(value[None]), _array(table),
+        page.bit_length() - 1, _array(spans), None if sinks is None else _array(sinks),
+        0 if sinks is None else _code(sinks.dtype), scale, softcap or 0.0, _array(output),
+        _block(stats), health,
+    )  # fmt: skip
     return State(output, *stats) if health else State(output, stats)
 
 

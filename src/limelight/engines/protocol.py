@@ -52,6 +52,25 @@ class RunsQuickly(Protocol):
         None where there is more to do or to say.
         """
 
+    def forward_tensors(
+        self, query: Any, key: Any, value: Any, band: tuple[int, int] | None, scale: float,
+        softcap: float | None, shared: bool,
+    ) -> Any:  # fmt: skip
+        """The output of torch tensors of four axes on the engine's device; None where not so.
+
+        `shared` says whether query heads may share key heads.
+        """
+
+    def forward_paged(
+        self, query: Any, key: Any, value: Any, table: Any, page: int, spans: Any, sinks: Any,
+        scale: float, softcap: float | None, health: bool,
+    ) -> State:  # fmt: skip
+        """`forward` over keys and values in pages: query [B, Hq, Nq, D], table int32 [B, pages].
+
+        key and value are all rows there are, [Hk, rows, D]; a page has `page` of them, a power of
+        two; spans, int32 [B, 1, Nq, 1, 2], are the keys that each query sees.
+        """
+
 
 class Looks(Protocol):
     """How an engine looks at the weights exp(logit − logsumexp); logsumexp is [B, Hq, Nq]."""

@@ -1,6 +1,7 @@
 """Heads: which of them does what, and which of them looks from here to there.
 
 kinds    scores of every head for known kinds, and for kinds of one's own
+places   where in a text the kinds look that go by tokens
 search   the heads that look from one token to another
 telling  the one cell of a head to look at first
 """
@@ -12,13 +13,13 @@ from limelight.heads.kinds import (
     Heads,
     Kind,
     Score,
-    brackets,
     find,
+    looks,
     pairs,
-    repeats,
     scores,
 )
-from limelight.heads.search import Sighting, search
+from limelight.heads.places import brackets, duplicates, pieces, repeats, separators
+from limelight.heads.search import Sighting, between, search
 from limelight.heads.telling import telling
 
 __all__ = [
@@ -29,11 +30,16 @@ __all__ = [
     "Kind",
     "Score",
     "Sighting",
+    "between",
     "brackets",
+    "duplicates",
     "find",
+    "looks",
     "pairs",
+    "pieces",
     "repeats",
     "scores",
     "search",
+    "separators",
     "telling",
 ]

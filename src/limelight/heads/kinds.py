@@ -12,6 +12,10 @@ with p the key that query i stands on (the last query on the last key) and t the
     diagonal    T = {p}
     sink        T = {the first key that the row may see}       where it begins a text, before p
     induction   T = {j < p : t(j − 1) = t(p)}                  what came after this token before
+    induction-2 T = {j < p : t(j − 2) = t(p)}                  … and the one after that
+    duplicate   T = {j < p : t(j) = t(p)}                      this token, where it came before
+    separator   T = punctuation, breaks and special tokens     but for p and the first of the text
+    word        T = the other tokens of p's word               but for p − 1, p + 1 and the first
     bracket     T = the openers of the brackets that token p closes
     uniform     score = mean of entropy / ln(keys): 1 = even over all keys
 
@@ -20,13 +24,15 @@ when its score reaches the kind's threshold and twice the chance, over at least 
 from fewer does not hold (bench/kinds.py measures it). Padding is no row, no key and no token.
 
 Only the target cells are computed, one dot product each: O(n) of them, never the n×n matrix; where
-repeated tokens make more than 262,144 for induction, an even sample of the rows is judged.
+repeated tokens make more than 262,144 for a kind (65,536 for some), an even sample of the rows is
+judged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -37,15 +43,22 @@ from limelight.arrays import index
 from limelight.call import Call
 from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError
+from limelight.heads.places import (
+    FEWER_PAIRS,
+    MOST_PAIRS,
+    brackets,
+    duplicates,
+    pieces,
+    repeats,
+    separators,
+)
 from limelight.reference import logits
 from limelight.writing.frames import Frame, Tabular
 from limelight.writing.numbers import counted
 
 Array = NDArray[Any]
-MOST_PAIRS = 1 << 18  # of a kind: 30 ms a head
 LEAST_ROWS = 5  # from which a name holds for another part of the text (bench/kinds.py)
 TOGETHER = 1 << 12  # single cells gathered at once: their vectors stay in the cache
-OPENERS = {")": "(", "]": "[", "}": "{"}
 
 
 @dataclass(frozen=True)
@@ -74,10 +87,23 @@ KINDS = (
     Kind("diagonal", "looks at its own token", 0.4),
     Kind("sink", "rests on the first token", 0.6),
     Kind("induction", "looks at what followed this token before", 0.3),
+    Kind("induction-2", "looks two behind where this token came before", 0.3),
+    Kind("duplicate", "looks at where its own token came before", 0.3),
+    Kind("separator", "rests on punctuation, breaks or special tokens", 0.5),
+    Kind("word", "looks at further pieces of its own word", 0.4),
     Kind("bracket", "looks from a closing bracket to its opener", 0.3),
     Kind("uniform", "spreads evenly over all keys", 0.9),
 )
 NAMES = tuple(kind.name for kind in KINDS)
+STEPS = {"previous": -1, "next": 1, "diagonal": 0}  # from a query's own place
+LOOKS: dict[str, Callable[[Sequence[str]], tuple[Any, Any]]] = {
+    "induction": repeats,
+    "induction-2": partial(repeats, most=FEWER_PAIRS, ahead=2),
+    "duplicate": duplicates,
+    "separator": separators,
+    "word": pieces,
+    "bracket": brackets,
+}
 
 
 @dataclass(frozen=True)
@@ -103,6 +129,7 @@ class Heads(Tabular):
     chance: dict[str, Array]
     rows: dict[str, Array]
     known: tuple[Kind, ...] = KINDS
+    errors: dict[str, Array] = field(default_factory=dict)  # standard errors, of a survey's scores
 
     def is_kind(self, kind: str) -> NDArray[np.bool_]:
         """Which heads are of that kind, [sites, heads]."""
@@ -152,8 +179,9 @@ class Heads(Tabular):
         }  # fmt: skip
 
     def frame(self) -> Frame:
-        """Each kind's score, chance and rows, by site and head."""
+        """Each kind's score, chance and rows, and a survey's errors, by site and head."""
         parts = {"": self.scores, " chance": self.chance, " rows": self.rows}
+        parts |= {" error": self.errors} if self.errors else {}
         values = {f"{kind.name}{part}": tables[kind.name]
                   for kind in self.known for part, tables in parts.items()}  # fmt: skip
         columns = max(self.heads, default=0)
@@ -166,17 +194,29 @@ class Heads(Tabular):
         if np.isnan(score):
             return None
         chance = float(self.chance[kind][site, head])
-        return {"score": score, "chance": chance, "rows": int(self.rows[kind][site, head])}
+        found = {"score": score, "chance": chance, "rows": int(self.rows[kind][site, head])}
+        error = self.error(kind, site, head)
+        return found if error is None else {**found, "error": error}
+
+    def error(self, kind: str, site: int, head: int) -> float | None:
+        """The standard error of a score; None where there is none, as of one text."""
+        error = float(self.errors[kind][site, head]) if kind in self.errors else np.nan
+        return None if np.isnan(error) else error
 
     def lines(self, most: int = 5) -> list[tuple[str, str, list[str]]]:
         """For each kind: its name, meaning, and its best heads as text, as "L3H1 0.83"."""
         return [
             (kind.name, kind.meaning, [
-                f"L{self.layers[s]}H{h} {score:.2f}{'' if self.is_kind(kind.name)[s, h] else '?'}"
+                f"L{self.layers[s]}H{h} {score:.2f}{self._plus(kind.name, s, h)}"
+                f"{'' if self.is_kind(kind.name)[s, h] else '?'}"
                 for s, h, score in self.best(kind.name, most)
             ])
             for kind in self.known
         ]  # fmt: skip
+
+    def _plus(self, kind: str, site: int, head: int) -> str:
+        error = self.error(kind, site, head)
+        return "" if error is None else f"±{error:.2f}"
 
     def __repr__(self) -> str:
         size = f"{counted(sum(self.heads), 'head')} in {counted(len(self.sites), 'layer')}"
@@ -211,7 +251,7 @@ def find(
     `kinds` are those that come along, by name, and any of one's own. `progress(done, all)` is told
     of every site that is done.
     """
-    sites, known = tuple(capture), _known(kinds)
+    sites, known = tuple(capture), known_kinds(kinds)
     if not sites:
         raise ArgumentError("there is no site to look at: the capture is empty")
     width = max(site.heads for site in sites)
@@ -228,7 +268,7 @@ def find(
     return Heads(names, layers, heads, parts[0], parts[1], parts[2], known)
 
 
-def _known(kinds: Iterable[str | Kind]) -> tuple[Kind, ...]:
+def known_kinds(kinds: Iterable[str | Kind]) -> tuple[Kind, ...]:
     """Kinds as they are, or by the names of those that come along; each name once."""
     own = {kind.name: kind for kind in KINDS}
     found: dict[str, Kind] = {}
@@ -251,7 +291,7 @@ def scores(
 ) -> list[dict[str, Score]]:
     """Every head's scores at one site, kind by kind."""
     batch = index(batch, site.batch, "batch entry", f" at {site.name}")
-    asked = {kind.name: kind for kind in _known(kinds)}
+    asked = {kind.name: kind for kind in known_kinds(kinds)}
     targets = _targets(site, batch, asked)
     health = site.health()
     spread = health.spread
@@ -338,10 +378,9 @@ def _targets(site: Site, batch: int, asked: dict[str, Kind]) -> dict[str, tuple[
         return {}
     row = np.arange(queries)
     place = row + keys - queries
-    steps = {"previous": -1, "next": 1, "diagonal": 0}
     targets = {
         name: _inside(row, place + step, keys)
-        for name, step in steps.items()
+        for name, step in STEPS.items()
         if _is_own(name, asked)
     }
     if not site.tokens:
@@ -349,14 +388,17 @@ def _targets(site: Site, batch: int, asked: dict[str, Kind]) -> dict[str, tuple[
     real = np.arange(keys)
     if site.real_keys is not None:
         real = np.flatnonzero(site.real_keys[batch])
-    tokens = [site.tokens[batch][at] for at in real]
-    for name, kind in asked.items():
-        look = kind.targets or {"induction": repeats, "bracket": brackets}.get(name)
-        if look is not None:
-            cells = _cells(kind, look(tokens), len(tokens))
-            at, column = real[cells[0]] - (keys - queries), real[cells[1]]
-            targets[name] = at[at >= 0], column[at >= 0]
+    for name, cells in looks([site.tokens[batch][at] for at in real], asked.values()).items():
+        at, column = real[cells[0]] - (keys - queries), real[cells[1]]
+        targets[name] = at[at >= 0], column[at >= 0]
     return targets
+
+
+def looks(tokens: Sequence[str], kinds: Iterable[Kind]) -> dict[str, tuple[Array, Array]]:
+    """Where the kinds that go by tokens look in a text: who looks, and at whom."""
+    asked = ((kind, kind.targets or LOOKS.get(kind.name)) for kind in kinds)
+    return {kind.name: _cells(kind, look(tokens), len(tokens))
+            for kind, look in asked if look is not None}  # fmt: skip
 
 
 def targets(site: Site, batch: int, kind: str) -> tuple[Array, Array] | None:
@@ -426,46 +468,3 @@ def _differs(call: Call) -> bool:
 def _inside(rows: Array, columns: Array, keys: int) -> tuple[Array, Array]:
     there = (columns >= 0) & (columns < keys)
     return rows[there], columns[there]
-
-
-def repeats(tokens: Sequence[str], most: int = MOST_PAIRS) -> tuple[Array, Array]:
-    """Where induction looks: every position p with each j < p that follows an earlier t(p).
-
-    >>> repeats(["a", "b", "c", "a", "b"])
-    (array([3, 4]), array([1, 2]))
-    """
-    _, which = np.unique(np.asarray(tokens, dtype=object).astype(str), return_inverse=True)
-    order = np.argsort(which, kind="stable")  # the places of each token, ascending
-    rank = np.empty(len(which), np.int64)
-    first = np.searchsorted(which[order], np.arange(which.max(initial=-1) + 1))
-    rank[order] = np.arange(len(which)) - first[which[order]]  # how often it came before
-    total = int(rank.sum())
-    chosen = np.flatnonzero(rank)
-    if total > most:
-        chosen = chosen[:: -(-total // most)]
-    counts = rank[chosen]
-    rows = np.repeat(chosen, counts)
-    step = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    columns = order[first[which[rows]] + step] + 1
-    past = columns < rows  # a token that follows itself would count its own place
-    return rows[past], columns[past]
-
-
-def brackets(tokens: Sequence[str]) -> tuple[Array, Array]:
-    """Closers and their openers, as token positions: () [] {}, each closer to its own kind.
-
-    >>> brackets(["f", "(", "x", "[", "0", "])"])
-    (array([5, 5]), array([1, 3]))
-    """
-    open_at: dict[str, list[int]] = {opener: [] for opener in OPENERS.values()}
-    found: set[tuple[int, int]] = set()
-    for place, token in enumerate(tokens):
-        for sign in token:
-            if sign in open_at:
-                open_at[sign].append(place)
-            elif sign in OPENERS and open_at[OPENERS[sign]]:
-                opener = open_at[OPENERS[sign]].pop()
-                if opener != place:
-                    found.add((place, opener))
-    cells = np.array(sorted(found), np.int64).reshape(-1, 2)
-    return cells[:, 0], cells[:, 1]

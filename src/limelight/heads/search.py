@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from limelight.arrays import is_integer
-from limelight.capture import Capture, Site
+from limelight.capture import Site
 from limelight.errors import ArgumentError
+from limelight.heads.kinds import Kind
 
 
 @dataclass(frozen=True)
@@ -33,20 +34,24 @@ class Sighting:
 
 
 def search(
-    capture: Capture | Iterable[Site],
+    capture: Any,
     *,
     query: Any = None,
     key: Any = None,
     at_least: float = 0.0,
     batch: int = 0,
     progress: Callable[[int, int], None] | None = None,
-) -> list[Sighting]:
+) -> list[Any]:
     """The heads that look from `query` to `key` with at least so much, the strongest first.
 
     Either side is a token as a person reads it ("cat"), a position (2, or −1 for the last), a
     pattern (re.compile(…), matched against the whole token), or None for any token. Each head
-    stands once, with its strongest such cell. `progress(done, all)` is told of every site that is
-    done.
+    stands once, with its strongest such cell: a Sighting. `progress(done,
+    all)` is told of every site that is done.
+
+    A survey has no single cells, but knows how much each token was given: of one, `key` is a token,
+    and each head stands with the share of all its attention that goes there, a limelight.survey
+    Pull. What looks from one token to another over many texts is a kind: see between().
 
     >>> import limelight as ll
     >>> found = search(ll.captures()["llama"], query="cat", key="curious", at_least=0.3)
@@ -55,6 +60,8 @@ def search(
     """
     if query is None and key is None:
         raise ArgumentError("name what is looked from, or at: query=…, key=…, or both")
+    if hasattr(capture, "search"):
+        return list(capture.search(query=query, key=key, at_least=at_least))
     found: list[Sighting] = []
     missing: dict[str, int] = {"query": 0, "key": 0}
     sites = tuple(capture)
@@ -75,6 +82,36 @@ def search(
             raise ArgumentError(f"no {side} is {_said(given)}: the text begins with {shown}")
     strong = [each for each in found if each.weight >= at_least and each.weight > 0]
     return sorted(strong, key=lambda each: (-each.weight, each.site, each.head))
+
+
+def between(query: Any = None, key: Any = None, *, threshold: float = 0.3) -> Kind:
+    """The kind that looks from one token to another, for find() and surveys: any text has its own.
+
+    Either side is a token, a pattern, or None for any, as in search().
+
+    >>> between("cat", "curious").targets(("The", " curious", " cat"))
+    ([2], [1])
+    """
+    if query is None and key is None:
+        raise ArgumentError("name what is looked from, or at: query=…, key=…, or both")
+
+    def targets(tokens: Sequence[str]) -> tuple[list[int], list[int]]:
+        sides = [[at for at, token in enumerate(tokens) if which is None or _hit(token, which)]
+                 for which in (query, key)]  # fmt: skip
+        cells = [(i, j) for i in sides[0] for j in sides[1] if i != j]
+        return [i for i, _ in cells], [j for _, j in cells]
+
+    said = [("any token" if which is None else _said(which)) for which in (query, key)]
+    return Kind(f"{said[0]} → {said[1]}", f"looks from {said[0]} to {said[1]}", threshold, targets)
+
+
+def _hit(token: str, which: Any) -> bool:
+    """Whether a token is the one, or of the pattern, that was meant."""
+    if isinstance(which, re.Pattern):
+        return which.fullmatch(token.strip()) is not None
+    if not isinstance(which, str):
+        raise ArgumentError(f"{which!r} is no token or pattern")
+    return token == which or token.strip() == which.strip()
 
 
 def _strongest(site: Site, at: int, rows: Any, columns: Any, batch: int) -> list[Sighting]:
@@ -101,12 +138,9 @@ def _places(site: Site, side: str, which: Any, batch: int) -> Any:
     if is_integer(which):
         place = which + len(labels) if which < 0 else which
         return np.array([place] if 0 <= place < len(labels) else [], np.int64)
-    if isinstance(which, re.Pattern):
-        hit = [which.fullmatch(token.strip()) is not None for token in labels]
-    elif isinstance(which, str):
-        hit = [token == which or token.strip() == which.strip() for token in labels]
-    else:
+    if not isinstance(which, (str, re.Pattern)):
         raise ArgumentError(f"{side}={which!r} is no token, position or pattern")
+    hit = [_hit(token, which) for token in labels]
     return np.flatnonzero(np.array(hit, np.bool_) & there)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from limelight.capture import Site
-from limelight.heads.kinds import MOST_PAIRS, pairs, targets
+from limelight.heads.kinds import pairs, targets
+from limelight.heads.places import MOST_PAIRS
 
 CELLS = 1 << 22  # of a head, up to which every row's largest weight is looked for
 

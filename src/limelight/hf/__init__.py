@@ -6,6 +6,9 @@
     off(model, heads=…)     a context: the model without some of its heads
     patch(model, …)         a context: some heads read what they read in another text
     effects(loaded, text)   what each head's absence does, layers × heads
+    serving(model)          a context: continuous batching, whose cache lies in pages
+    survey(model, texts)    what its heads do over any number of texts, as a Survey
+    induction(model)        a survey of random tokens that come twice
     missing()               why no model can be run here; None where one can
 
 Names load when first used: `import limelight.hf` imports neither torch nor Transformers.
@@ -28,6 +31,9 @@ _HOMES = {
     "off": "switching",
     "patch": "switching",
     "effects": "measuring",
+    "serving": "serving",
+    "survey": "surveying",
+    "induction": "surveying",
 }
 
 NEEDED = {"torch": "2.6", "transformers": "5.4"}  # 5.4 is the first to call masks as it does now

@@ -19,7 +19,7 @@ from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.hf.compact import CompactMask
 from limelight.hf.masks import learned_sdpa, only_eager
 from limelight.masks import Causal, Mask
-from limelight.torch import functional
+from limelight.torch import bridge, functional, packed
 from limelight.torch.bridge import SITE
 
 CAUSAL = Causal()  # one for all layers, so that a recorder measures it once
@@ -52,8 +52,8 @@ def attention(
     """Registered as `attn_implementation="limelight"`."""
     if kwargs.get("cache") is not None:
         raise ArgumentError(
-            "a paged cache (continuous batching) keeps its keys in pages that limelight does not "
-            'read: use attn_implementation="sdpa" for it'
+            "a paged cache (continuous batching) was given: its pages are read inside of "
+            "`with limelight.hf.serving(model):`"
         )
     if kwargs.get("output_attentions") and not torch.compiler.is_compiling():
         warnings.warn(
@@ -65,13 +65,28 @@ def attention(
     if attention_mask is None and query.shape[2] > 1:
         is_causal = _is_causal(module, is_causal)
     asked = understand(query, key, value, attention_mask, bool(is_causal), position_bias)
+    starts = kwargs.get("cu_seq_lens_q")
+    if starts is not None:
+        ends = kwargs.get("cu_seq_lens_k")
+        asked.rule["mask"] = packed.within(asked.rule["mask"], starts, ends, asked.query, asked.key)
     asked.rule.update(scale=scaling, softcap=softcap, sinks=s_aux, dropout=dropout)
-    recorder = getattr(module, RECORDER, None)
+    recorder = _set_on(module, RECORDER)
     if recorder is not None:
         output = recorder.attention(module, asked)
     else:
-        output = functional.attention(*asked[:3], **asked.rule, site=site_name(module))
+        site = site_name(module) if bridge.observers or torch.compiler.is_compiling() else ""
+        output = functional.attention(*asked[:3], **asked.rule, site=site)
     return output.transpose(1, 2).contiguous(), None
+
+
+def _set_on(module: torch.nn.Module, name: str) -> Any:
+    """What was set on a module as this attribute, or None.
+
+    A module takes microseconds to say that it has none; what is set on one lies in its dict.
+    """
+    if torch.compiler.is_compiling():
+        return getattr(module, name, None)
+    return module.__dict__.get(name)
 
 
 def understand(

@@ -67,7 +67,7 @@ def capture(
     processor = processor or getattr(model, "processor", None)
     facts = {**getattr(model, "source", {}), **(source or {})}
     model = getattr(model, "model", model) if not isinstance(model, PreTrainedModel) else model
-    _check(model)
+    check_free(model)
     if dtype not in DTYPES:
         raise ArgumentError(
             f"dtype={dtype!r}: a capture keeps float16, float32 or, with None, what the model "
@@ -84,6 +84,15 @@ def capture(
     else:
         recorder = Weigher(model, layers, bound=Bound(most_weights), progress=progress)
     result = Capture(())
+    with recording(model, recorder):
+        yield result
+    for name, part in vars(_finish(recorder, tokenizer, processor, facts)).items():
+        object.__setattr__(result, name, part)
+
+
+@contextmanager
+def recording(model: PreTrainedModel, recorder: Recorder | Weigher) -> Iterator[None]:
+    """The model on limelight, the recorder in its attention; afterwards as it was before."""
     before = _implementations(model)
     register()
     try:
@@ -93,16 +102,15 @@ def capture(
             for config, _ in before:
                 config._attn_implementation_internal = "eager"
         recorder.attach()
-        yield result
+        yield
     finally:
         recorder.detach()
         for config, implementation in before:
             config._attn_implementation_internal = implementation
-    for name, part in vars(_finish(recorder, tokenizer, processor, facts)).items():
-        object.__setattr__(result, name, part)
 
 
-def _check(model: Any) -> None:
+def check_free(model: Any) -> None:
+    """Refuse what is no Transformers model, and one that is being captured."""
     if not isinstance(model, PreTrainedModel):
         raise ArgumentError(
             f"a capture takes a Transformers model, and got {type(model).__name__}: any other "

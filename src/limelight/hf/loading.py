@@ -119,7 +119,7 @@ class Loaded:
                 generated: Any = model.generate
                 generated(**given, max_new_tokens=generate, do_sample=False, num_beams=1)
             else:
-                model(**given, **_lean(model))
+                model(**given, **lean(model))
         return found
 
     @property
@@ -197,7 +197,7 @@ def _tokenizer(place: Place) -> Any:
     return tokenizer
 
 
-def _lean(model: PreTrainedModel) -> dict[str, Any]:
+def lean(model: PreTrainedModel) -> dict[str, Any]:
     """A single pass needs no cache and only the last position's logits: at 8k tokens, 2 GB less."""
     accepted = inspect.signature(model.forward).parameters
     lean = {"use_cache": False, "logits_to_keep": 1}

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from limelight.arrays import as_numpy
+from limelight.attention import Inspection
 from limelight.capture import Rows
 from limelight.errors import ArgumentError
 from limelight.hf.attention import RECORDER, Asked, site_name
@@ -89,12 +90,24 @@ class Recorder:
         asked = Asked(*functional.autocast(*asked[:3]), asked.rule)
         asked = _without_tail(_with_hidden(asked))
         seen = functional.inspect(*asked[:3], **asked.rule, site=site_name(module))
+        self.keep((name, turn), layer, module, asked, seen)
+        if asked.query.numel() > LARGE:
+            release()
+        if self.progress is not None:
+            self.progress(name)
+        output: Tensor = seen.output
+        return output
+
+    def keep(
+        self, at: tuple[str, int], layer: int, module: nn.Module, asked: Asked, seen: Inspection
+    ) -> None:
+        """What is wanted of one attention: by module and turn, its queries, keys and rows."""
+        name, turn = at
         query, key, value, rule = asked
         spans, mask = self._rows(rule["mask"], query.shape[2], key.shape[2])
         health = seen.health.numpy()
         rows = Rows(*(np.array(x) for x in (health.logsumexp, health.max_logit, health.entropy)))
         said = Said(rows, self._array(rule["bias"]), spans, mask, key.shape[2])
-        at = (name, turn)
         if at not in self.series:
             self.series[at] = Series(
                 name=name if turn == 0 else f"{name}#{turn}", layer=layer,
@@ -104,12 +117,6 @@ class Recorder:
                 dtype=self.dtype,
             )  # fmt: skip
         self.series[at].add(query, key, value if self.values else None, said)
-        if query.numel() > LARGE:
-            release()
-        if self.progress is not None:
-            self.progress(name)
-        output: Tensor = seen.output
-        return output
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -29,7 +29,9 @@ from limelight.torch.recording import CROSS
 
 Array = NDArray[Any]
 TABLES = ("encoder_attentions", "attentions", "decoder_attentions", "cross_attentions")
-HANDED_OUT = (*TABLES, "global_attentions")  # the last is Longformer's
+GLOBAL = ("global_attentions", "encoder_global_attentions")  # Longformer's and LED's
+HANDED_OUT = (*TABLES, *GLOBAL)
+WINDOWED = {"longformer": "attentions", "led": "encoder_attentions"}  # given by distance
 
 
 class Weights:
@@ -71,7 +73,13 @@ class Weights:
         for part in self.parts:
             table[:, :, at : at + part.shape[2], : part.shape[3]] = part
             at += part.shape[2]
-        return replace(Site.from_weights(self.name, self.layer, table, kind=self.kind), **names)
+        try:
+            return replace(Site.from_weights(self.name, self.layer, table, kind=self.kind), **names)
+        except ArgumentError as error:
+            raise ArgumentError(
+                f"{self.name}: what the model hands out are no weights as they leave the softmax, "
+                f"for dropout (run it after model.eval()) or by its own design: {error}"
+            ) from None
 
 
 class Weigher:
@@ -81,7 +89,9 @@ class Weigher:
         self, model: PreTrainedModel, layers: Any, *, bound: Bound,
         progress: Callable[[str], None] | None,
     ) -> None:  # fmt: skip
-        if "output_attentions" not in inspect.signature(model.forward).parameters:
+        taken = inspect.signature(model.forward).parameters
+        anything = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken.values())
+        if "output_attentions" not in taken and not anything:
             raise ArgumentError(
                 f"{type(model).__name__} computes its attention by itself and takes no "
                 f"output_attentions=True, so its weights cannot be had. If it calls torch's "
@@ -156,7 +166,8 @@ class Weigher:
         weights, plain = self._asked.pop()
         with torch.no_grad():
             for kind in TABLES:
-                self._keep(kind, output.get(kind), output.get("global_attentions"))
+                everywhere = next((output[name] for name in GLOBAL if name in output), None)
+                self._keep(kind, output.get(kind), everywhere)
         if not weights:
             rest = {name: part for name, part in output.items() if name not in HANDED_OUT}
             output = type(output)(**rest)
@@ -172,7 +183,7 @@ class Weigher:
                 )
             if self.wanted is not None and layer not in self.wanted:
                 continue
-            if self.model.config.model_type == "longformer":
+            if WINDOWED.get(self.model.config.model_type) == kind:
                 table = unrolled(table, None if everywhere is None else everywhere[layer],
                                  self._global)  # fmt: skip
             at = (kind, layer)

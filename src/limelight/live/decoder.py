@@ -122,7 +122,7 @@ class Decoder:
         heads = self.attend(layer, query, keys, values, offs)
         gathered = heads.transpose(0, 2, 1, 3).reshape(batch * length, -1)
         rows = rows + gathered @ block.out
-        fed = self._feed(block, rows).reshape(x.shape)
+        fed = self.feed(layer, rows).reshape(x.shape)
         for row, off in zip(fed, offs or (), strict=offs is not None):
             if layer in off.feed_forward:
                 row[:] = 0 if off.means is None else off.means.feed_forward[layer]
@@ -162,7 +162,9 @@ class Decoder:
         query, key = turned[:, :, : self.heads], turned[:, :, self.heads :]
         return query.transpose(0, 2, 1, 3), key.transpose(0, 2, 1, 3), value.transpose(0, 2, 1, 3)
 
-    def _feed(self, block: Block, rows: Array) -> Array:
+    def feed(self, layer: int, rows: Array) -> Array:
+        """What a layer's feed-forward adds to each row of [N, width]."""
+        block = self.blocks[layer]
         inner = block.between(rows) @ block.up
         if block.up_bias is not None:
             inner += block.up_bias

@@ -21,6 +21,7 @@ from limelight.writing.numbers import counted
 if TYPE_CHECKING:
     from limelight.live.contributions import Contributions
     from limelight.live.model import Model
+    from limelight.live.vocabulary import Vocabulary
 
 Array = NDArray[Any]
 
@@ -67,11 +68,7 @@ class Run:
         """The likeliest next tokens with their probabilities, best first."""
         if not is_integer(k) or k < 1:
             raise ArgumentError(f"next({k!r}): give how many tokens, at least 1")
-        shares = np.exp(log_softmax(self.last))
-        k = min(k, len(shares))
-        best = np.argpartition(-shares, k - 1)[:k]
-        best = best[np.argsort(-shares[best], kind="stable")]
-        return [Guess(self.model.vocabulary.piece(int(i)), float(shares[i]), int(i)) for i in best]
+        return best(self.last, k, self.model.vocabulary)
 
     def log_probability(self, token: int | str) -> float:
         """Of one token coming next, in nats."""
@@ -176,6 +173,15 @@ class Run:
         held = self.memory.bytes_a_token * len(self.ids) / 1e6
         off = f", {self.off!r}" if self.off else ""
         return f"Run({counted(len(self.ids), 'token')}{off}; next {best}; {held:.1f} MB)"
+
+
+def best(logits: Array, k: int, vocabulary: Vocabulary) -> list[Guess]:
+    """The k likeliest tokens by their logits, [vocabulary], best first."""
+    shares = np.exp(log_softmax(logits))
+    k = min(k, len(shares))
+    found = np.argpartition(-shares, k - 1)[:k]
+    found = found[np.argsort(-shares[found], kind="stable")]
+    return [Guess(vocabulary.piece(int(i)), float(shares[i]), int(i)) for i in found]
 
 
 def log_softmax(logits: Array) -> Array:

@@ -32,14 +32,14 @@ def count_keys(allowed: Allowed, bias: Tensor | None, device: torch.device) -> T
     parts = [part for part in (allowed.dense, bias) if part is not None]
     alike = allowed.band is None and allowed.spans is None and all(p.shape[2] == 1 for p in parts)
     if alike and nq > 1:
-        first = _cells(allowed, bias, slice(0, 1), device).sum(-1)
+        first = cells_of(allowed, bias, slice(0, 1), device).sum(-1)
         return first.expand(*first.shape[:2], nq)
     heads = max(part.shape[0] * part.shape[1] for part in parts)
     step = max(1, CHUNK // max(1, heads * nk))
     chunks = [slice(start, min(start + step, nq)) for start in range(0, nq, step)]
     if not chunks:
         return torch.zeros((1, 1, 0), dtype=torch.int64, device=device)
-    return torch.cat([_cells(allowed, bias, rows, device).sum(-1) for rows in chunks], 2)
+    return torch.cat([cells_of(allowed, bias, rows, device).sum(-1) for rows in chunks], 2)
 
 
 def _bounds(first: int, nq: int, nk: int, device: torch.device) -> Tensor:
@@ -48,7 +48,7 @@ def _bounds(first: int, nq: int, nk: int, device: torch.device) -> Tensor:
     return bounds if first >= 0 and first + nq <= nk + 1 else bounds.clamp_(0, nk)
 
 
-def _cells(allowed: Allowed, bias: Tensor | None, rows: slice, device: torch.device) -> Tensor:
+def cells_of(allowed: Allowed, bias: Tensor | None, rows: slice, device: torch.device) -> Tensor:
     """Which cells of some rows are allowed, bool [B|1, Hq|1, rows, Nk]."""
     cells = torch.ones((1, 1, rows.stop - rows.start, allowed.nk), dtype=torch.bool, device=device)
     if allowed.band is not None or allowed.spans is not None:

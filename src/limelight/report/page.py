@@ -1,4 +1,4 @@
-"""The page of a report: the built view and the data, in one file that asks nobody for anything.
+"""One page that asks nobody for anything: the built view and the data. A report is such a page.
 
 The data stand in a script element of type application/json, which browsers do not run; every '<' in
 it is written as an escape, so that no text can end the element. The policy in the page allows
@@ -11,12 +11,14 @@ import base64
 import hashlib
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from limelight.capture import Capture
 from limelight.errors import FileError
+from limelight.live.effects import Effects
 from limelight.views.bundle import Progress, bundle
 from limelight.views.kinds import kinds
 from limelight.writing.files import write_whole
@@ -43,20 +45,25 @@ def report(
     precision: str = "float16",
     batch: int = 0,
     title: str | None = None,
+    first: Sequence[tuple[int, int]] | None = None,
+    effects: Effects | None = None,
     progress: Progress | None = None,
 ) -> Written:
     """The report as HTML of at most `budget` bytes.
 
     precision  of the vectors that cells are computed from: "float16" or "float32"
     batch      the entry that is shown, where the capture has several
+    first      (layer, head) pairs whose vectors go in before all others
+    effects    what each head's absence does, as limelight.live or hf.effects measured it: of heads
+               of no known kind, those with the most effect come first
     """
     script, style = built("report.js"), built("report.css")
     frame = len(_page("", script, style, "").encode()) + TITLE_ROOM
-    # In the page every < > & of the data takes six bytes instead of one: see _safe.
+    # In the page every < > & of the data takes six bytes instead of one: see safe.
     made = bundle(capture, budget=budget, around=frame, precision=precision, batch=batch,
-                  title=title, found=kinds(capture, batch), progress=progress,
-                  written=_safe)  # fmt: skip
-    html = _page(made.data["title"], script, style, _safe(made.to_json()))
+                  title=title, found=kinds(capture, batch), first=first, effects=effects,
+                  progress=progress, written=safe)  # fmt: skip
+    html = _page(made.data["title"], script, style, safe(made.to_json()))
     heads = sum(site.heads for site in capture.sites)
     return Written(html, len(html.encode()), heads, len(made.complete))
 
@@ -81,28 +88,33 @@ def built(name: str) -> str:
 
 
 def _page(title: str, script: str, style: str, data: str) -> str:
+    shown = "".join(c for c in title if c.isprintable()) or "Capture"
+    return alone(f"{shown} · limelight report", script, style, data)
+
+
+def alone(title: str, script: str, style: str, data: str) -> str:
+    """A page that holds its script, its style sheet and its data, and may load nothing else."""
     script = _inert(script)
     policy = "; ".join([
         "default-src 'none'", f"script-src '{_digest(script)}'", f"style-src '{_digest(style)}'",
         "img-src data: blob:", "base-uri 'none'", "form-action 'none'",
     ])  # fmt: skip
-    shown = escape("".join(c for c in title if c.isprintable())) or "Capture"
     return (
         "<!doctype html>\n"
         '<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{shown} · limelight report</title>\n"
+        f"<title>{escape(title)}</title>\n"
         f"<style>{style}</style></head>\n"
         '<body><div id="app"></div>\n'
-        "<noscript>This report draws itself: allow the script it holds to see it.</noscript>\n"
+        "<noscript>This page draws itself: allow the script it holds to see it.</noscript>\n"
         f'<script type="application/json" id="limelight-data">{data}</script>\n'
         f"<script>{script}</script></body></html>\n"
     )
 
 
-def _safe(data: str) -> str:
+def safe(data: str) -> str:
     """JSON that cannot end its element, whatever the texts in it hold."""
     return data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

@@ -6,6 +6,7 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from limelight.capture import Capture, Site
 from limelight.capture.comparison import Comparison
 from limelight.capture.file import load
 from limelight.capture.tensors import Foreign
-from limelight.errors import LimelightError
+from limelight.errors import FileError, LimelightError
 from limelight.heads import Heads
 from limelight.looking.pyramid import Pyramid
 from limelight.studio.answers import NotFound
@@ -24,12 +25,15 @@ from limelight.studio.folders import MOST_FILES, Folders, Listed, check, listing
 from limelight.studio.limits import Limits
 from limelight.studio.measure import measure
 from limelight.studio.work import Cancel
-from limelight.views.schema import Finding
+from limelight.survey import Survey
+from limelight.survey.file import is_survey
+from limelight.views.schema import Finding, Lit
 
 ENDING = ".safetensors"
 HEADS_KEPT = 128
 LIVE_KEPT = 16  # captures of a live model, the last ones
 PAIRS_KEPT = 16  # of heads beside one another
+SURVEYS_KEPT = 8
 ENTRIES_KEPT = 4  # of a batch, whose health and findings are at hand
 _NUMBERS = itertools.count()
 Origin = Literal["shipped", "folder", "made"]
@@ -69,16 +73,24 @@ class Book:
                 raise NotFound(f"there is no {name} {given} at {site.name}: there are {there}")
         return site
 
-    def head(self, index: int, head: int, batch: int, cancel: Cancel) -> Site:
-        """One head of one batch entry as a site of its own, its row statistics at hand."""
+    def head(self, index: int, head: int, batch: int, cancel: Cancel, lit: Lit = "weight") -> Site:
+        """One head of one batch entry as a site of its own, its row statistics at hand.
+
+        lit="value" shows what each weight brings, w · ‖v‖.
+        """
         site = self.place(index, head, batch)
+        if lit == "value":
+            one = self.head(index, head, batch, cancel)
+            return self._heads.get((index, head, batch, lit), one.by_value)
         key = (index, head, batch)
         return self._heads.get(key, lambda: measure(site.one(head, batch), cancel))
 
-    def pyramid(self, index: int, head: int, batch: int, pool: str, cancel: Cancel) -> Pyramid:
+    def pyramid(
+        self, index: int, head: int, batch: int, pool: str, cancel: Cancel, lit: Lit = "weight"
+    ) -> Pyramid:
         """The tiles of one head."""
-        one = self.head(index, head, batch, cancel)
-        key = (self.number, index, head, batch, pool)
+        one = self.head(index, head, batch, cancel, lit)
+        key = (self.number, index, head, batch, pool, lit)
         return self._pyramids.get(key, lambda: Pyramid(one, 0, pool=pool, budget=self._tile_bytes))
 
 
@@ -100,6 +112,7 @@ class Shelf:
             limits.open_captures, limits.open_bytes, lambda book: book.bytes
         )
         self._facts: Cache[Any] = Cache(2 * MOST_FILES)
+        self._surveys: Cache[Survey] = Cache(SURVEYS_KEPT)
         self._made: dict[str, Book] = {}
         self._live: dict[str, Book] = {}
         self._pyramids: Cache[Pyramid] = Cache(limits.pyramids)
@@ -131,6 +144,34 @@ class Shelf:
         if found is None:
             raise NotFound(f"there is no capture {name!r}: /api/captures lists those that are here")
         return self._opened(*found)
+
+    def surveys(self, cancel: Cancel | None = None) -> list[tuple[str, Survey]]:
+        """The surveys in the folders, by id; a file that is none is left out."""
+        found = []
+        for name, (listed, origin) in self._listed().items():
+            if cancel is not None:
+                cancel.check()
+            if origin == "folder" and self._is_survey(listed):
+                with suppress(LimelightError):
+                    found.append((name, self.survey(name)))
+        return found
+
+    def survey(self, name: str) -> Survey:
+        """The survey of that id."""
+        listed = self._listed().get(name, (None, "folder"))[0]
+        if listed is None or not self._is_survey(listed):
+            raise NotFound(f"there is no survey {name!r}: /api/surveys lists those that are here")
+        check(listed, self._limits.file_bytes)
+        try:
+            return self._surveys.get(
+                (listed.path, *listed.version), partial(Survey.open, listed.path)
+            )
+        except FileError as error:
+            raise FileError(str(error).removeprefix(f"{listed.path}: ")) from None
+
+    def _is_survey(self, listed: Listed) -> bool:
+        key = ("survey", listed.path, *listed.version)
+        return bool(self._facts.get(key, partial(is_survey, listed.path)))
 
     def add(self, name: str, capture: Capture) -> Book:
         """A capture made since the start, kept until newer ones push it out."""

@@ -2,6 +2,7 @@
 
     attention, inspect                 the operation on tensors, as limelight.attention and .inspect
     scaled_dot_product_attention       the same with the arguments of torch's function of that name
+    paged_attention, paged_inspect     the same over keys and values in pages, as servers keep them
     SelfAttention                      a module with learned projections and a cache
     capture                            a context: what a model's heads look at, as a Capture
     losses                             z_loss and entropy_floor, over differentiable health
@@ -20,7 +21,9 @@ from typing import Any
 _HOMES = {
     "attention": "functional",
     "inspect": "functional",
-    "scaled_dot_product_attention": "functional",
+    "scaled_dot_product_attention": "sdpa",
+    "paged_attention": "paged",
+    "paged_inspect": "paged",
     "SelfAttention": "modules",
     "Cache": "modules",
     "capture": "capturing",
@@ -45,7 +48,9 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.losses")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    found = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found  # from now on it is looked up at once
+    return found
 
 
 def __dir__() -> list[str]:

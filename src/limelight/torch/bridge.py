@@ -7,17 +7,18 @@ NumPy lacks, goes as float32) and their arrays come back as tensors of the call'
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from limelight.arrays import as_numpy
+from limelight.arrays import as_numpy, output_like
 from limelight.call import Call
 from limelight.engines import choose
 from limelight.reference import Gradients, State
 
 SITE = "limelight_site"  # the attribute in which a module finds the name that a monitor gave it
+running: list[Any] = []  # modules whose forward is under way, innermost last, while someone listens
 
 
 Pass = tuple[Call, State]  # what was asked, and what came out
@@ -39,6 +40,11 @@ def forward(call: Call, engine: str, *, health: bool, site: str = "") -> State:
     if seen:
         report(site, [(call, state)])
     return state
+
+
+def site() -> str:
+    """The name of the module whose forward is under way, where a monitor gave it one."""
+    return str(getattr(running[-1], SITE, "")) if running else ""
 
 
 def watched() -> bool:
@@ -96,5 +102,8 @@ def backward(
 
 def _tensors(state: State, call: Call) -> State:
     output = torch.from_numpy(state.output).to(call.query.dtype)
+    place = output_like(call.query, call.value_size)
+    if place.stride() != output.stride():
+        output = place.copy_(output)
     statistics = (state.logsumexp, state.max_logit, state.entropy)
     return State(output, *(None if x is None else torch.from_numpy(x) for x in statistics))

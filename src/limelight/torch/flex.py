@@ -36,16 +36,21 @@ def is_flex(func: Any) -> bool:
 
 
 def attention(
-    func: Callable[..., Any], args: tuple[Any, ...], keep: Callable[[Tensor, Tensor], None]
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    keep: Callable[[Tensor, Tensor], None],
+    room: Callable[[int], None],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What torch's operator gives: output, and logsumexp and largest logit in units of ln 2.
 
-    `keep` gets the weights and values of a call whose score function cannot be read.
+    `keep` gets the weights and values of a call whose score function cannot be read; `room` is
+    asked before as many numbers are held.
     """
     query, key, value, score, blocks, scale = args[:6]
     shape = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-    read = _score(score, shape, query.device)
+    read = _score(score, shape, query.device, room)
     if read is None:
+        room(math.prod(shape))
         keep(_weights(query, key, score, blocks, scale), value)
         out: tuple[Tensor, Tensor, Tensor] = func(*args)
         return out
@@ -103,33 +108,64 @@ def _each(
     return found.expand(*lead, len(rows), len(columns))
 
 
-def _score(function: Any, shape: tuple[int, int, int, int], device: Any) -> dict[str, Any] | None:
-    """bias and softcap of a score function; None where it is neither."""
+def _score(
+    function: Any, shape: tuple[int, int, int, int], device: Any, room: Callable[[int], None]
+) -> dict[str, Any] | None:
+    """bias and softcap of a score function; None where it is neither.
+
+    It is tried a few rows at a time, and only a bias that adds something is held: `room` is asked
+    for its numbers first.
+    """
     if function is getattr(sys.modules[MODULE], "_identity", None):
         return {}
-    rows, columns = (torch.arange(n, device=device) for n in shape[2:])
+    batch, heads, nq, nk = shape
+    columns = torch.arange(nk, device=device)
+    step, bias, caps = max(1, CHUNK // max(1, batch * heads * nk)), None, set()
+    for start in range(0, nq, step):
+        rows = torch.arange(start, min(start + step, nq), device=device)
+        found = _tried(function, rows, columns, (batch, heads))
+        if found is None:
+            return None
+        added, cap = found
+        caps.add(cap)
+        if bias is None and added.any():
+            room(math.prod(shape))
+            bias = torch.zeros(shape, device=device)
+        if bias is not None:
+            bias[:, :, rows] = added.float()
+    if len(caps) > 1:
+        return None
+    for axis in (0, 1):
+        if bias is not None and shape[axis] > 1 and (bias == bias.narrow(axis, 0, 1)).all():
+            bias = bias.narrow(axis, 0, 1)
+    return {"bias": bias, "softcap": next(iter(caps), None)}
+
+
+def _tried(
+    function: Any, rows: Tensor, columns: Tensor, lead: Any
+) -> tuple[Tensor, float | None] | None:
+    """What a score function adds to the cells of some rows, and its cap; None if it does more."""
 
     def at(score: float) -> Tensor:
-        scores = torch.full(shape, score, device=device, dtype=torch.float64)
-        return _each(function, rows, columns, shape[:2], scores).double()
+        scores = torch.full((*lead, len(rows), len(columns)), score, device=rows.device,
+                            dtype=torch.float64)  # fmt: skip
+        return _each(function, rows, columns, lead, scores).double()
 
     bias = at(0.0)
-    added = torch.where(bias.isfinite(), bias, 0.0)
     hidden = bias == -torch.inf
-    far = torch.where(hidden, 0.0, at(FAR) - added)
-    cap = float(far.max()) if far.numel() else FAR
-    softcap = None if cap > FAR / 2 else cap
-    if not math.isfinite(cap) or cap <= 0:
+    shown = torch.where(hidden, 0.0, bias)
+    cap = float(torch.where(hidden, 0.0, at(FAR) - shown).max()) if bias.numel() else FAR
+    if not 0 < cap < math.inf:
         return None
+    softcap = (
+        None if cap > FAR / 2 else float(f"{cap:.7g}")
+    )  # as it was written, not as it came out
     for score in TRIED:
         want = score if softcap is None else softcap * math.tanh(score / softcap)
-        got = torch.where(hidden, want, at(score) - added)
+        got = torch.where(hidden, want, at(score) - shown)
         if not torch.allclose(got, torch.full_like(got, want), rtol=CLOSE, atol=CLOSE):
             return None
-    for axis in (0, 1):
-        if bias.shape[axis] > 1 and (bias == bias.narrow(axis, 0, 1)).all():
-            bias = bias.narrow(axis, 0, 1)
-    return {"bias": bias.float() if bias.any() else None, "softcap": softcap}
+    return bias, softcap
 
 
 def _weights(

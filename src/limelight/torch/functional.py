@@ -1,4 +1,4 @@
-"""attention() and inspect() on tensors, and torch's scaled_dot_product_attention on limelight.
+"""attention() and inspect() on tensors.
 
 Three ways lead from here. While torch.compile or torch.export trace, the call goes into the graph
 as an operator, and nothing may depend on what a tensor holds. In eager mode with gradients asked
@@ -14,15 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.nn.attention.bias import CausalBias
 
+import limelight.torch.decomposition  # noqa: F401  torch finds it where it was registered
 from limelight.attention import Inspection
 from limelight.call import Call, check_value, prepare
 from limelight.dropout import Dropout, check_dropout
 from limelight.errors import ArgumentError, DtypeError
 from limelight.health import Health, count_outcomes
-from limelight.masks import Window
-from limelight.torch import autograd, bridge, operators, remembered, subclasses
+from limelight.torch import autograd, bridge, operators, quick, remembered, subclasses, wrapped
 from limelight.torch.symbolic import trace
 
 _TENSORS = (Tensor, torch.nn.Parameter)
@@ -55,18 +54,25 @@ def attention(
     tensor([0.7311, 0.2689])
     """
     more = _more(bias, sinks, dropout, engine)
+    if not more:
+        output = quick.run(query, key, value, mask, scale, softcap)
+        if output is not None:
+            return output
+    if wrapped.holds_others(query):
+        rule = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
+        rest = {"dropout": dropout, "engine": engine, "site": site}
+        return wrapped.attention(attention, query, key, value, {**rule, **rest})
     layout = query, key, value, mask, scale, softcap, False, more
     known = remembered.run(*layout)
     if known is not None:
-        output: Tensor = known[1].output
-        return output
+        return known[1].output
     mask = subclasses.read(mask, query, key)
     same = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
     query, key, value = autocast(query, key, value)
     same["dropout"], same["seed"] = _seeded(dropout, query)
     if torch.compiler.is_compiling():
         arguments, restore = trace(query, key, value, **same)
-        return restore(operators.attention(*arguments, engine, False, site)[0])
+        return restore(operators.attention(*arguments, engine, False, site or bridge.site())[0])
     call = _checked(query, key, value, **same)
     if _needs_no_graph(call):
         remembered.keep(call, *layout)
@@ -105,7 +111,7 @@ def inspect(
     same["dropout"], same["seed"] = _seeded(dropout, query)
     if torch.compiler.is_compiling():
         arguments, restore = trace(query, key, value, **same)
-        output, *rows = operators.attention(*arguments, engine, True, site)
+        output, *rows = operators.attention(*arguments, engine, True, site or bridge.site())
         keys = operators.count_keys(arguments.query, arguments.key.shape[2], *arguments[3:7])
         return Inspection(restore(output), _health(rows, keys, arguments.sinks, restore))
     call = _checked(query, key, value, **same)
@@ -135,68 +141,6 @@ def _health(
     logsumexp, max_logit, entropy = (restore(figure) for figure in rows)
     outcomes = None if sinks is None else restore(count_outcomes(keys, sinks))
     return Health(max_logit, logsumexp, entropy, restore(keys), outcomes)
-
-
-def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    *,
-    site: str = "",
-) -> Tensor:
-    """torch.nn.functional.scaled_dot_product_attention, argument for argument.
-
-    `is_causal` aligns at the top left, as torch's does; `attn_mask` is boolean (True attends) or
-    is added to the logits. Where torch gives NaN for a row without keys, or lets NaN through from
-    behind a mask, this gives 0 and lets nothing through. Which weights `dropout_p` drops follows
-    from torch's generator, though they are not the cells that torch's own function would drop.
-    """
-    dropout_p = check_dropout(dropout_p, "dropout_p")
-    if is_causal and attn_mask is not None:
-        raise ArgumentError(
-            "attn_mask together with is_causal=True: torch takes one or the other. Pass the mask "
-            "with the causal rule in it, or limelight.attention(..., mask=Causal() & mask)"
-        )
-    _check_tensors(query, key, value)
-    heads = query.shape[-3] if query.ndim > 2 else 1
-    key_heads = key.shape[-3] if key.ndim > 2 else 1
-    if heads == 1 < key_heads and query.ndim > 2 and not enable_gqa:  # one stands for all
-        heads = key_heads
-        query = query.expand(*query.shape[:-3], heads, *query.shape[-2:])
-    if heads != key_heads and key_heads != 1 and not enable_gqa:
-        raise ArgumentError(
-            f"{heads} query heads and {key_heads} key heads: pass enable_gqa=True to let query "
-            f"heads share key heads"
-        )
-    if query.ndim == 3:  # torch's [N, L, E]: the first axis is a batch; as heads it is the same
-        key, value = (
-            x.expand(heads, -1, -1) if x.ndim == 3 and x.shape[0] == 1 else x for x in (key, value)
-        )
-    mask: Any = Window(None, 0, align="top-left") if is_causal else None
-    bias = None
-    if attn_mask is not None:
-        if not isinstance(attn_mask, Tensor):
-            raise DtypeError(
-                f"attn_mask is a {type(attn_mask).__name__}: it must be a tensor; "
-                f"torch.as_tensor(…) makes one"
-            )
-        if attn_mask.dtype == torch.bool or isinstance(attn_mask, CausalBias):
-            mask = attn_mask
-        elif attn_mask.is_floating_point():
-            bias = attn_mask
-        else:
-            raise DtypeError(
-                f"attn_mask has dtype {attn_mask.dtype}: torch takes booleans (True attends), or "
-                f"floats that are added to the logits. Cast it with .bool()"
-            )
-    return attention(
-        query, key, value, mask=mask, bias=bias, scale=scale, dropout=dropout_p, site=site
-    )
 
 
 def _needs_no_graph(call: Call) -> bool:
@@ -230,12 +174,12 @@ def _checked(
             "torch.jit.trace cannot record attention: use torch.export or torch.compile, and "
             "torch.onnx.export with dynamo=True"
         )
-    _check_tensors(query, key, value, mask=mask, bias=rest["bias"], sinks=rest["sinks"])
+    check_tensors(query, key, value, mask=mask, bias=rest["bias"], sinks=rest["sinks"])
     rest["dropout"] = None if seed is None else Dropout(dropout, seed)
     return prepare(query, key, value, mask=mask, **rest)
 
 
-def _check_tensors(query: Any, key: Any, value: Any, **others: Any) -> None:
+def check_tensors(query: Any, key: Any, value: Any, **others: Any) -> None:
     """Dense tensors, at least one; where some are none, `prepare` knows what to say."""
     subclasses.refuse(query=query, key=key, value=value, **others)
     some = False

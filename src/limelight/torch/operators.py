@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from limelight.arrays import as_numpy
+from limelight.arrays import as_numpy, output_like
 from limelight.call import Call, check_scale, check_softcap
 from limelight.dropout import Dropout, check_dropout
 from limelight.masks.allowed import Allowed
@@ -88,7 +88,9 @@ def split(call: Call) -> Arguments:
 def measure(call: Call, engine: str, health: bool, site: str) -> State:
     """One pass whose results do not overlap, as torch needs them of an operator."""
     state = bridge.forward(call, engine, health=health, site=site)
-    output, logsumexp = state.output.contiguous(), state.logsumexp.contiguous()
+    output, logsumexp = state.output, state.logsumexp.contiguous()
+    if output.is_cuda:
+        output = output.contiguous()
     if not health:
         return State(output, logsumexp)
     rows = logsumexp, state.max_logit, state.entropy
@@ -111,13 +113,13 @@ torch.library.impl("limelight::attention", ("cpu", "cuda"), _attention)
 
 
 @torch.library.register_fake("limelight::attention")
-def _attention_fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     query, value, health = arguments[0], arguments[2], arguments[-2]
     rows = query.shape[:3]
     wide = torch.float64 if query.dtype == torch.float64 else torch.float32
     statistics = rows if health else (0,)
     return (
-        query.new_empty((*rows, value.shape[3])), query.new_empty(rows, dtype=wide),
+        output_like(query, value.shape[3]), query.new_empty(rows, dtype=wide),
         query.new_empty(statistics, dtype=wide), query.new_empty(statistics, dtype=wide),
     )  # fmt: skip
 

@@ -112,22 +112,37 @@ class Recorder:
         )  # fmt: skip
         self._keep(module, made, real)
 
-    @torch.no_grad()
-    def weights(self, found: Tensor, value: Tensor | None = None) -> None:
+    def wants(self) -> bool:
+        """Whether the module that is running is one of the chosen layers."""
+        module = self._module()
+        return module is not None and self._takes(module)
+
+    def room(self, numbers: int) -> None:
+        """Room for so many numbers of n×n tables, or an error that says what there is."""
+        module = self._module()
+        assert module is not None  # asked while the model runs
+        self._bound.take(4 * numbers, self.names[module])
+
+    def softmax(self, found: Tensor) -> None:
         """Weights [B, H, Nq, Nk] that a module computed by itself.
 
         Three axes are batch and heads in one where the module says how many heads it has.
         """
-        module = self._module()
-        if module is not None and found.ndim == 3:
-            said = (getattr(module, name, None) for name in HEADS)
+        if found.ndim == 3:
+            said = (getattr(self._module(), name, None) for name in HEADS)
             heads = next((n for n in said if isinstance(n, int) and n > 0), 0)
             if not heads or len(found) % heads:
                 return
             found = found.unflatten(0, (-1, heads))
-        if module is None or not self._takes(module):
-            return
-        self._bound.take(found.numel() * 4, self.names[module])
+        if self.wants():
+            self.room(found.numel())
+            self.weights(found)
+
+    @torch.no_grad()
+    def weights(self, found: Tensor, value: Tensor | None = None) -> None:
+        """Weights [B, H, Nq, Nk] for which there is room."""
+        module = self._module()
+        assert module is not None
         table = _copy(found)
         kept = None if value is None or not self.values else _copy(value)
         real = None

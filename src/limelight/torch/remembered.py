@@ -13,13 +13,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from limelight.call import Call
 from limelight.engines import choose
 from limelight.masks import Causal, Window
 from limelight.reference import State
-from limelight.torch import autograd, bridge
+from limelight.torch import quick
 
 KEPT = 1024
 _known: dict[Any, tuple[Call, Any]] = {}
@@ -69,20 +68,12 @@ def _layout(
         if type(mask) not in (Window, Causal):
             return None
         band = mask.left, mask.right, mask.align
-    if torch.is_grad_enabled() and (
-        query.requires_grad or key.requires_grad or value.requires_grad
-    ):
-        return None
     if (
-        bridge.observers
-        or torch.compiler.is_compiling()
-        or torch._C._is_tracing()
+        torch.compiler.is_compiling()
+        or not quick.plain(query, key, value)
         or torch.is_autocast_enabled("cuda")
-        or forward_ad._current_level >= 0
-        or not autograd.ordinary()
         or torch.cuda.current_device() != query.get_device()
-        or query.is_neg() or key.is_neg() or value.is_neg()
-    ):  # fmt: skip
+    ):
         return None
     return (
         query.shape, query.stride(), key.shape, key.stride(), value.shape, value.stride(),

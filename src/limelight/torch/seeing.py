@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from limelight.torch import flex, functional
+from limelight.torch import flex, sdpa
 from limelight.torch.monitor import patch
 from limelight.torch.recording import Recorder
 
@@ -34,13 +34,13 @@ class Seeing(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if func is patch.torch_attention and self._recorder.listens:
-            return functional.scaled_dot_product_attention(*args, **kwargs)
+            return sdpa.scaled_dot_product_attention(*args, **kwargs)
         if func in (patch.multi_head, patch.torch_multi_head):
             return self._multi_head(args, kwargs)
         if func in SOFTMAX and self._recorder.listens:
             return self._softmax(func, args, kwargs)
-        if flex.is_flex(func) and self._recorder.listens:
-            return flex.attention(func, args, self._recorder.weights)
+        if flex.is_flex(func) and self._recorder.listens and self._recorder.wants():
+            return flex.attention(func, args, self._recorder.weights, self._recorder.room)
         return func(*args, **kwargs)
 
     def _multi_head(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -59,5 +59,5 @@ class Seeing(TorchFunctionMode):
         if found.ndim in (3, 4) and axis in (-1, found.ndim - 1):
             logits = args[0] if args else kwargs["input"]
             nothing = (logits == -torch.inf).all(-1, keepdim=True)  # a row without keys
-            self._recorder.weights(found.masked_fill(nothing, 0.0))
+            self._recorder.softmax(found.masked_fill(nothing, 0.0))
         return found

@@ -140,11 +140,11 @@ def _parts(mask: Any, nq: int, nk: int, device: torch.device) -> Parts:
     if isinstance(mask, Either):
         first, second = (_parts(side, nq, nk, device) for side in (mask.first, mask.second))
         if first.dense is not None or second.dense is not None:
-            return Parts(dense=_cells(first, nq, nk, device) | _cells(second, nq, nk, device))
+            return Parts(dense=cells_of(first, nq, nk, device) | cells_of(second, nq, nk, device))
     if isinstance(mask, Not):
         parts = _parts(mask.mask, nq, nk, device)
         if parts.dense is not None:
-            return Parts(dense=~_cells(parts, nq, nk, device))
+            return Parts(dense=~cells_of(parts, nq, nk, device))
     if isinstance(mask, Mask):
         return _read(mask, operator.index(nq), operator.index(nk), device)
     raise ArgumentError(
@@ -166,7 +166,7 @@ def _join(first: Parts, second: Parts) -> Parts:
     return Parts(band, second.spans if first.spans is None else first.spans, dense)
 
 
-def _cells(parts: Parts, nq: int, nk: int, device: torch.device) -> Tensor:
+def cells_of(parts: Parts, nq: int, nk: int, device: torch.device) -> Tensor:
     """Which cells are allowed, bool [..., Nq|1, Nk|1]."""
     cells = torch.ones((1, 1), dtype=torch.bool, device=device)
     column = torch.arange(nk, device=device)

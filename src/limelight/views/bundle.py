@@ -16,7 +16,7 @@ import base64
 import json
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError
 from limelight.heads import Heads
 from limelight.health import Summary
+from limelight.live.effects import Effects
 from limelight.views.facts import entry_facts, health_of, health_table, site_health
 from limelight.views.kinds import tables
 from limelight.views.order import findings
@@ -65,6 +66,8 @@ def bundle(
     batch: int = 0,
     title: str | None = None,
     found: Heads | None = None,
+    first: Sequence[tuple[int, int]] | None = None,
+    effects: Effects | None = None,
     progress: Progress | None = None,
     written: Callable[[str], str] = str,
     around: int = 0,
@@ -73,6 +76,8 @@ def bundle(
 
     precision  of the vectors: "float16" or "float32"
     found      the known kinds of its heads
+    first      (layer, head) pairs whose vectors go in before all others
+    effects    what each head's absence does: the most first, of heads of no known kind
     written    how the JSON will be written, where that makes it longer
     around     bytes of the budget that something else takes, such as a page
     """
@@ -89,7 +94,7 @@ def bundle(
     for done, site in enumerate(capture.sites):
         maps.append(_maps(site, min(batch, site.batch - 1)))
         say(len(capture.sites) + done + 1, steps)
-    order = findings(capture, summaries, found, batch)
+    order = findings(capture, summaries, found, batch, effects)
     data = _base(capture, batch, title, precision, summaries, order)
     data |= {"kinds": [asdict(kind) for kind in tables(found)]}
     data |= {"maps": [], "vectors": {"arrays": {}, "heads": {}}}
@@ -102,9 +107,27 @@ def bundle(
             f"no vectors, and {budget / 1e6:g} MB were allowed"
         )
     packer = Packer(capture, batch, PRECISIONS[precision], room - taken)
-    complete = [(one.site, one.head) for one in order if packer.add(one.site, one.head)]
+    ranked = dict.fromkeys(
+        [*_places(capture, first or ()), *((one.site, one.head) for one in order)]
+    )
+    complete = [place for place in ranked if packer.add(*place)]
     data["vectors"] = packer.made
     return Bundle(data, _size(data), complete)
+
+
+def _places(capture: Capture, named: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Heads by layer and number, as their sites and numbers."""
+    found = []
+    for layer, head in named:
+        sites = [at for at, site in enumerate(capture.sites)
+                 if site.layer == layer and 0 <= head < site.heads]  # fmt: skip
+        if not sites:
+            there = sorted({site.layer for site in capture.sites})
+            heads = max((site.heads for site in capture.sites), default=0)
+            raise ArgumentError(f"there is no head {layer}.{head}: the capture has {heads} heads "
+                                f"in the layers {', '.join(map(str, there))}")  # fmt: skip
+        found += [(at, head) for at in sites]
+    return found
 
 
 def pack(array: NDArray[Any]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from limelight.heads import Heads, find
 from limelight.views.schema import KindScores
 
 WORDS = {"previous": "previous token", "next": "next token", "diagonal": "own token",
-         "bracket": "bracket matching"}  # fmt: skip
+         "bracket": "bracket matching", "induction-2": "induction by two",
+         "duplicate": "duplicate token", "separator": "separators", "word": "own word"}  # fmt: skip
 
 
 def kinds(

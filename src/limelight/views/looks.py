@@ -10,12 +10,38 @@ import numpy as np
 from limelight import arrays
 from limelight.capture import Site
 from limelight.errors import ArgumentError
-from limelight.views.schema import CellData, LinesData, StripData, Top
+from limelight.views.schema import CellData, HeadRows, LinesData, StripData, Top
 from limelight.views.tiles import HIDDEN, Values, tile
 
 WHOLE, STRIP = 4096, 512  # a row up to so long is sent whole, a longer one in so many bins
 LINES = 512  # rows of a line view
+ROLLED = 1024  # positions up to which attention is followed through all layers
 LEAST = 0.02  # of a weight, to be drawn as a line
+READABLE = 256  # tokens up to which a head's vectors are sent
+
+
+def head_rows(one: Site) -> HeadRows:
+    """The vectors of one head, of sizes that people read."""
+    if max(one.queries, one.keys) > READABLE:
+        raise ArgumentError(
+            f"{one.queries:,} × {one.keys:,} tokens: the vectors of a head are sent for up to "
+            f"{READABLE}; longer ones are looked at by tile and cell"
+        )
+    allowed = None
+    if one.shown is not None:
+        shape = (1, 1, one.queries, one.keys)
+        allowed = np.broadcast_to(one.shown.dense(*shape[2:]), shape)[0, 0]
+    return HeadRows(
+        query=arrays.jsonable(one.query[0, 0]),
+        key=arrays.jsonable(one.key[0, 0]),
+        value=None if one.value is None else arrays.jsonable(one.value[0, 0]),
+        scale=one.scale,
+        softcap=one.softcap,
+        sink=None if one.sinks is None else float(one.sinks[0]),
+        mask=None if allowed is None else allowed.tolist(),
+        query_tokens=list(one.labels("query")),
+        key_tokens=list(one.labels("key")),
+    )
 
 
 def cell(one: Site, row: int, column: int, head: int = 0, batch: int = 0) -> CellData:
@@ -74,6 +100,30 @@ def light(sites: Iterable[Site], side: Literal["row", "column"], index: int) -> 
     if total is None or hidden is None:
         raise ArgumentError("there is no head to look at")
     return np.where(hidden, np.float32(HIDDEN), (total / heads).astype(np.float32))
+
+
+def rollout(sites: Iterable[Site], index: int) -> Values:
+    """What a position of the last layer holds of each position of the input, if attention is all.
+
+    In each layer half of what stands at a position stays and half is mixed by the mean of the
+    heads, r ← ½ r + ½ r·W, from the last layer back to the first (attention rollout, Abnar and
+    Zuidema 2020). It adds up to 1. Values, norms and feed-forwards are left out, so it is a
+    reading and not a measurement. Self-attention over up to 1,024 positions.
+    """
+    layers = [site for site in sites if site.kind == "self" and site.queries == site.keys]
+    if not layers:
+        raise ArgumentError("there is no self-attention whose layers could be followed")
+    count = layers[-1].keys
+    if count > ROLLED:
+        raise ArgumentError(f"{count:,} positions: attention is followed through the layers for up "
+                            f"to {ROLLED:,}")  # fmt: skip
+    index = arrays.index(index, count, "row")
+    held = np.zeros(count)
+    held[index] = 1.0
+    for site in reversed([site for site in layers if site.keys == count]):
+        mixed = held @ np.asarray(site.weights(), np.float64).mean(axis=0)
+        held = (held + mixed) / 2
+    return held.astype(np.float32)
 
 
 def lines(one: Site, start: int, stop: int, k: int = 4, least: float = LEAST) -> LinesData:

@@ -3,8 +3,10 @@
     wrong       rows that are not a number, or a logit that is infinite: the only cause for alarm
     a kind      heads that do what is known to be done, such as looking at the token before; the
                 larger the share of the weight that does it, the earlier
-    strong      heads of no known kind, those with the largest weights first
-    at rest     heads that spread evenly, then attention sinks: many, and by trade
+    strong      heads of no known kind: those whose absence changes most first, where that was
+                measured; else those with the largest weights elsewhere than on the first token
+    at rest     heads that spread evenly, rest on separators, then on the first token: many, and by
+                trade
 
 Being saturated is no fault: a head that always looks at the token before is just that.
 """
@@ -18,10 +20,11 @@ import numpy as np
 from limelight.capture import Capture, Site
 from limelight.heads import KINDS, Heads, telling
 from limelight.health import PEAKED, SATURATED, Summary
+from limelight.live.effects import Effects
 from limelight.views.kinds import words
 from limelight.views.schema import Finding
 
-AT_REST = ("uniform", "sink")
+AT_REST = ("uniform", "separator", "sink")
 MEANING = {kind.name: kind.meaning for kind in KINDS}
 HALF = 0.5  # share of all weight on one key from which a head is said to rest on it
 EVEN = 0.95  # spread from which a head is said to look everywhere alike
@@ -31,12 +34,22 @@ CELLS = 1 << 22  # of a head, up to which the weight that each key gets is added
 
 
 def findings(
-    capture: Capture, summaries: Sequence[Summary], found: Heads | None, batch: int = 0
+    capture: Capture,
+    summaries: Sequence[Summary],
+    found: Heads | None,
+    batch: int = 0,
+    effects: Effects | None = None,
 ) -> list[Finding]:
-    """Every head of the capture, what to look at first first; `found` are its kinds."""
+    """Every head of the capture, what to look at first first; `found` are its kinds.
+
+    `effects` is what each head's absence does, where it was measured.
+    """
+    effect = _effects(capture, effects)
     every = [(site, head) for site, seen in enumerate(summaries) for head in range(len(seen.rows))]
     names = {place: _patterns(capture.sites[place[0]], found, *place) for place in every}
-    every.sort(key=lambda place: (_rank(summaries[place[0]], found, names[place], *place), place))
+    every.sort(key=lambda place: (
+        _rank(summaries[place[0]], found, names[place], effect, *place), place
+    ))  # fmt: skip
     return [
         Finding(
             site=site, head=head, kinds=[words(kind) for kind in names[site, head]],
@@ -68,9 +81,20 @@ def _wrong(seen: Summary, head: int) -> bool:
     return bool(seen.not_a_number[head] or np.isposinf(seen.max_logit[head]))
 
 
+def _effects(capture: Capture, effects: Effects | None) -> dict[tuple[int, int], float]:
+    """How much the absence of each head changes, by site and head."""
+    if effects is None:
+        return {}
+    change = np.abs(np.nan_to_num(effects.change))
+    return {(at, head): float(change[site.layer, head]) for at, site in enumerate(capture.sites)
+            for head in range(site.heads)
+            if site.layer < change.shape[0] and head < change.shape[1]}  # fmt: skip
+
+
 def _rank(
-    seen: Summary, found: Heads | None, names: tuple[str, ...], site: int, head: int
-) -> tuple[int, float]:
+    seen: Summary, found: Heads | None, names: tuple[str, ...],
+    effect: dict[tuple[int, int], float], site: int, head: int,
+) -> tuple[int, float]:  # fmt: skip
     """The group of a head, and its place in the group: the lower the earlier."""
     if _wrong(seen, head):
         return 0, -float(seen.not_a_number[head]) / max(1, int(seen.rows[head]))
@@ -79,7 +103,12 @@ def _rank(
         return 1, -float(found.scores[active[0]][site, head])
     if names and found is not None:
         return 3 + AT_REST.index(names[0]), -float(found.scores[names[0]][site, head])
-    return 2, -float(np.nan_to_num(seen.max_prob[head]))
+    if effect:
+        return 2, -effect.get((site, head), 0.0)
+    resting = 0.0
+    if found is not None and "sink" in found.scores:
+        resting = float(np.nan_to_num(found.scores["sink"][site, head]))
+    return 2, -float(np.nan_to_num(seen.max_prob[head])) * (1.0 - resting)
 
 
 def _explain(

@@ -14,6 +14,7 @@ Real = float | None
 Numbers = list[Real]
 Pool = Literal["max", "mean"]
 Side = Literal["row", "column"]
+Lit = Literal["weight", "value"]  # what a cell is lit by: its weight, or what it brings, w · ‖v‖
 Verdict = Literal["healthy", "peaked", "saturated", ""]
 Figure = Literal[
     "rows", "judged", "not_a_number", "max_logit", "max_prob", "gradient", "entropy", "spread",
@@ -33,11 +34,18 @@ class Mention:
 
 @dataclass(kw_only=True)
 class Story:
-    """What a capture that comes along shows; `page` of the docs tells it in full."""
+    """What a capture that comes along shows; `page` of the docs tells it in full.
+
+    `beside` is a capture to put beside it; `cosines` say how alike the vectors of `word` are in
+    the two, in the embeddings and after each layer.
+    """
 
     words: str
     page: str
     mentions: list[Mention]
+    beside: str | None
+    word: str | None
+    cosines: list[float]
 
 
 @dataclass(kw_only=True)
@@ -75,6 +83,7 @@ class SiteInfo:
     softcap: Real
     sinks: bool
     bias: bool
+    only_weights: bool
     mask: str
 
 

@@ -42,6 +42,24 @@ _STORIES: dict[str, tuple[str, str, tuple[Told, ...]]] = {
             (4, 5, (3, 0), "most weight rests on [CLS], where little is taken"),
         ),
     ),
+    "bank-river": (
+        "systems/bert.md",
+        "One word, two meanings: an encoder gives bank a vector of its own in each sentence, made "
+        "of what stands around it. Put the savings bank beside it.",
+        (
+            (2, 11, (6, 5), "bank looks at river, which says what kind of bank it is"),
+            (0, 2, (6, 5), "every word looks at the one before, whatever it means"),
+        ),
+    ),
+    "bank-savings": (
+        "systems/bert.md",
+        "One word, two meanings: an encoder gives bank a vector of its own in each sentence, made "
+        "of what stands around it. Put the river bank beside it.",
+        (
+            (2, 11, (6, 5), "bank looks at savings, which says what kind of bank it is"),
+            (0, 2, (6, 5), "every word looks at the one before, whatever it means"),
+        ),
+    ),
     "gpt": (
         "systems/gpt.md",
         "A decoder of letters, trained here on Shakespeare. Nobody told it what a word is.",
@@ -80,9 +98,13 @@ def story(capture: Capture, name: str) -> Story | None:
         return None
     page, words, told = _STORIES[name]
     sites = {site.layer: index for index, site in enumerate(capture.sites)}
+    source = capture.source
     return Story(
         words=words,
         page=page,
+        beside=source.get("beside"),
+        word=source.get("word"),
+        cosines=source.get("cosine", []),
         mentions=[
             Mention(site=sites[layer], head=head, cell=cell, words=said)
             for layer, head, cell, said in told

@@ -25,7 +25,7 @@ export const getSightings = (id: string, batch: number, row: number, column: num
 
 /** Of one head, of a site's heads on average, or of all. */
 export async function getLight(
-  id: string, batch: number, side: Side, index: number, of: Partial<HeadAt>, signal?: AbortSignal,
+  id: string, batch: number, side: Side, index: number, of: Partial<HeadAt> & { readonly rollout?: boolean }, signal?: AbortSignal,
 ): Promise<Float32Array> {
   const whose = Object.entries(of).map(([name, value]) => `&${name}=${value}`).join("");
   return (await getFloats(`/api/captures/${part(id)}/light?side=${side}&index=${index}&batch=${batch}${whose}`, signal)).values;

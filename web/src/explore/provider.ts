@@ -4,7 +4,7 @@
  */
 import {
   getCapture, getCaptures, getCell, getHealth,
-  type CaptureInfo, type CaptureSummary, type CellData, type DifferenceInfo, type Finding, type HealthTable, type KindScores, type LinesData, type Pool, type Side, type Sighting, type SiteHealth, type SiteInfo,
+  type CaptureInfo, type CaptureSummary, type CellData, type DifferenceInfo, type Finding, type HealthTable, type KindScores, type LinesData, type Lit, type Pool, type Side, type Sighting, type SiteHealth, type SiteInfo,
   type StripData,
 } from "$lib/api";
 import { differenceSource, serverSource, type Range, type Source } from "$lib/source";
@@ -39,8 +39,11 @@ export interface Provider {
   /** The heads that look from a query to a key, the strongest first; left out where that cannot be told. */
   sightings?(row: number, column: number, signal: AbortSignal): Promise<readonly Sighting[]>;
   /** A row or column of a head, or of the mean over the heads of a site, or over all; left out where only strips are at hand. */
-  light?(of: Partial<HeadAt>, side: Side, index: number, signal: AbortSignal): Promise<ArrayLike<number>>;
-  source(at: HeadAt, pool: Pool): Source;
+  light?(of: Partial<HeadAt> & { readonly rollout?: boolean }, side: Side, index: number, signal: AbortSignal): Promise<ArrayLike<number>>;
+  /** A head's map; by what each weight brings only where `lights` has that. */
+  source(at: HeadAt, pool: Pool, lit?: Lit): Source;
+  /** What cells can be lit by; by their weights alone where this is left out. */
+  readonly lights?: readonly Lit[];
   /** null where its numbers were left out, for their size. */
   cell(at: HeadAt, row: number, column: number, signal: AbortSignal): Promise<CellData | null>;
   /** Whether a strip can be had at all; always, where this is left out. */
@@ -76,9 +79,10 @@ export function serverProvider(info: CaptureInfo, batch: number): Provider {
     kinds: (signal) => getKinds(id, batch, signal),
     sightings: (row, column, signal) => getSightings(id, batch, row, column, signal),
     light: (of, side, index, signal) => getLight(id, batch, side, index, of, signal),
-    source: once(({ site, head }, pool) => {
+    lights: ["weight", "value"],
+    source: once(({ site, head }, pool, lit) => {
       const { queries, keys } = siteOf(info, site);
-      return serverSource({ capture: id, site, head, batch, rows: queries, columns: keys, pool });
+      return serverSource({ capture: id, site, head, batch, rows: queries, columns: keys, pool, lit });
     }),
     cell: ({ site, head }, row, column, signal) => getCell(id, site, head, row, column, batch, signal),
     strip: ({ site, head }, side, index, signal) => getStrip(id, site, head, batch, side, index, signal),
@@ -109,13 +113,13 @@ export function rowsOf({ figures, verdicts }: HealthTable): SiteHealth[] {
 }
 
 /** The same source for the same head: a view that is given another one starts from nothing. */
-export function once(make: (at: HeadAt, pool: Pool) => Source): (at: HeadAt, pool: Pool) => Source {
+export function once(make: (at: HeadAt, pool: Pool, lit: Lit) => Source): (at: HeadAt, pool: Pool, lit?: Lit) => Source {
   const made = new Map<string, Source>();
-  return (at, pool) => {
-    const key = `${keyOf(at)}.${pool}`;
+  return (at, pool, lit = "weight") => {
+    const key = `${keyOf(at)}.${pool}.${lit}`;
     const known = made.get(key);
     if (known) return known;
-    const source = make(at, pool);
+    const source = make(at, pool, lit);
     made.set(key, source);
     return source;
   };

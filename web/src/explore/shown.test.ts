@@ -7,7 +7,7 @@ describe("what is shown, as an address", () => {
   it("comes back exactly", () => {
     const shown: Shown = {
       at: { site: 11, head: 1 }, versus: { site: 0, head: 3 }, of: "b:c d", batch: 2, figure: "spread", order: "found",
-      look: "lines", light: "layer", way: "in", pool: "mean", cell: { row: 3, column: 0 }, window: { rows: [4.25, 20], columns: [0, 7.01] }, gain: 16,
+      look: "lines", light: "layer", way: "in", lit: "value", pool: "mean", cell: { row: 3, column: 0 }, window: { rows: [4.25, 20], columns: [0, 7.01] }, gain: 16,
     };
     const address = href("explore", ["a/b c:ü"], write(shown));
     const route = parse(address);

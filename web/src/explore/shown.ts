@@ -1,13 +1,14 @@
 /** What a reader shows, and its form in an address: a link restores exactly this. */
-import type { CaptureInfo, Pool } from "$lib/api";
+import type { CaptureInfo, Lit, Pool } from "$lib/api";
 import type { Range } from "$lib/source";
 import type { HeadAt } from "./provider";
 import { byOf, type By } from "./question";
 
 export type Order = "layers" | "found";
-export type Light = "head" | "layer" | "all";
+export type Light = "head" | "layer" | "all" | "rollout";
 export type Way = "out" | "in";
 export type Look = "map" | "lines" | "image";
+const LIGHTS = ["head", "layer", "all", "rollout"] as const;
 export interface CellAt {
   readonly row: number;
   readonly column: number;
@@ -30,6 +31,8 @@ export interface Shown {
   /** Whose light falls on the text, and whether it shows what a token looks at or who looks at it. */
   readonly light: Light;
   readonly way: Way;
+  /** What a cell of the map is lit by. */
+  readonly lit: Lit;
   readonly pool: Pool;
   readonly cell: CellAt | null;
   /** The part of the map in view, in cells and thousandths of them; null is all of it. */
@@ -39,7 +42,7 @@ export interface Shown {
 }
 
 export const FIRST: Shown = {
-  at: null, versus: null, of: null, batch: 0, figure: null, order: "layers", look: "map", light: "head", way: "out", pool: "max",
+  at: null, versus: null, of: null, batch: 0, figure: null, order: "layers", look: "map", light: "head", way: "out", lit: "weight", pool: "max",
   cell: null, window: null, gain: null,
 };
 
@@ -60,8 +63,9 @@ export function read(query: Query): Shown {
     figure: byOf(query["figure"]),
     order: query["order"] === "found" ? "found" : "layers",
     look: query["look"] === "lines" || query["look"] === "image" ? query["look"] : "map",
-    light: query["light"] === "layer" || query["light"] === "all" ? query["light"] : "head",
+    light: LIGHTS.find((light) => light === query["light"]) ?? "head",
     way: query["way"] === "in" ? "in" : "out",
+    lit: query["lit"] === "value" ? "value" : "weight",
     pool: query["pool"] === "mean" ? "mean" : "max",
     cell: cell && { row: cell[0], column: cell[1] },
     window: rows && columns && rows[0] < rows[1] && columns[0] < columns[1] ? { rows, columns } : null,
@@ -98,6 +102,7 @@ export function write(shown: Shown): Record<string, string | null> {
     look: unless(shown.look, FIRST.look),
     light: unless(shown.light, FIRST.light),
     way: unless(shown.way, FIRST.way),
+    lit: unless(shown.lit, FIRST.lit),
     pool: unless(shown.pool, FIRST.pool),
     cell: cell && `${cell.row}.${cell.column}`,
     rows: window && window.rows.join("-"),

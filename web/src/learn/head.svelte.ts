@@ -45,4 +45,4 @@ class Head {
 export const head = new Head();
 
 /** What travels as null is not a number. */
-const finite = (rows: HeadRows["query"]): number[][] => rows.map((row) => row.map((x) => x ?? NaN));
+export const finite = (rows: HeadRows["query"]): number[][] => rows.map((row) => row.map((x) => x ?? NaN));

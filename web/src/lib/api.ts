@@ -5,8 +5,8 @@
  * own message, shown as it is.
  */
 import type {
-  CaptureInfo, CaptureSummary, CellData, ExerciseInfo, FeedbackInfo, HeadRows, HealthTable, OfCheck, OfStep, QuizQuestion,
-  ScalingResults, Solution,
+  CaptureInfo, CaptureSummary, CellData, ExerciseInfo, FeedbackInfo, HeadRows, HealthTable, JourneyInfo, LooksInfo, OfCheck, OfStep,
+  QuizQuestion, ScalingResults, Solution, ToFollow, ToLook,
 } from "./schema";
 import { HEADER, secret } from "./tab";
 
@@ -22,8 +22,24 @@ export class ApiError extends Error {
   }
 }
 
+/** What answers where there is no studio: a file with lessons, which holds what they ask for. */
+export interface Stand {
+  get(path: string): unknown;
+  post(path: string, body: unknown): unknown;
+}
+let stand: Stand | null = null;
+
+/** Have this answer instead of a studio; once, when the page starts. */
+export function answerWith(one: Stand): void {
+  stand = one;
+}
+
+/** What a page without a studio says of something that needs one. */
+export const NEEDS_STUDIO = "This needs limelight running beside it: `limelight studio` opens it.";
+
 /** Asks the studio; what goes wrong is an error whose message can be shown. */
 async function ask(path: string, signal?: AbortSignal, more: RequestInit = {}): Promise<Response> {
+  if (stand) throw new ApiError(0, NEEDS_STUDIO);
   const headers = { ...more.headers, [HEADER]: await secret() };
   const sent = { credentials: "same-origin" as const, ...more, headers, ...(signal ? { signal } : {}) };
   const response = await fetch(path, sent).catch((error: unknown) => {
@@ -46,7 +62,7 @@ function toldIn(text: string): string | null {
 }
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
-  return (await (await ask(path, signal)).json()) as T;
+  return (stand ? stand.get(path) : await (await ask(path, signal)).json()) as T;
 }
 
 /** Numbers, and of which cells they are: "from:to,from:to" of rows and columns. */
@@ -62,7 +78,7 @@ export async function getFile(path: string, signal?: AbortSignal): Promise<strin
 
 export async function post<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
   const sent = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-  return (await (await ask(path, signal, sent)).json()) as T;
+  return (stand ? stand.post(path, body) : await (await ask(path, signal, sent)).json()) as T;
 }
 
 const part = (...parts: (string | number)[]): string => parts.map(encodeURIComponent).join("/");
@@ -99,3 +115,7 @@ export const showExercise = (request: OfStep, signal?: AbortSignal): Promise<Sol
 export const getQuiz = (signal?: AbortSignal): Promise<QuizQuestion[]> => get("/api/quiz", signal);
 
 export const getScaling = (signal?: AbortSignal): Promise<ScalingResults> => get("/api/experiments/scaling", signal);
+
+export const getJourney = (asked: ToFollow, signal?: AbortSignal): Promise<JourneyInfo> => post("/api/learn/journey", asked, signal);
+
+export const getLooks = (asked: ToLook, signal?: AbortSignal): Promise<LooksInfo> => post("/api/learn/looks", asked, signal);

@@ -69,7 +69,7 @@ class Router {
    */
   replace(to: string): void {
     if (location.hash !== this.#read) return;
-    history.replaceState(history.state, "", to);
+    history.replaceState(history.state, "", location.href.split("#")[0] + to);
     this.#take();
   }
 }

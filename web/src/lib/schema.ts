@@ -3,6 +3,7 @@
 /** A float that may not be finite, as it travels. */
 export type Real = number | null;
 export type Figure = "rows" | "judged" | "not_a_number" | "max_logit" | "max_prob" | "gradient" | "entropy" | "spread" | "effective_keys" | "peaked" | "saturated";
+export type Lit = "weight" | "value";
 export type Pool = "max" | "mean";
 export type RunFigure = "max_logit" | "max_prob" | "entropy" | "spread" | "peaked" | "saturated" | "not_a_number";
 export type Side = "row" | "column";
@@ -263,6 +264,31 @@ export interface Held {
   readonly heads: Readonly<Record<string, Vectors>>;
 }
 
+/** An exercise as the studio sends it, and how the page checks it. */
+export interface HeldExercise {
+  readonly info: unknown;
+  readonly marking: Readonly<Record<string, StepMarking>>;
+}
+
+export interface JourneyGuess {
+  readonly token: string;
+  readonly probability: number;
+}
+
+export interface JourneyInfo {
+  readonly tokens: readonly string[];
+  readonly stops: readonly JourneyStop[];
+}
+
+/** After one part of the way; the embedding's layer is −1. */
+export interface JourneyStop {
+  readonly layer: number;
+  readonly part: "attention" | "embedding" | "feed-forward";
+  readonly added: number;
+  readonly size: number;
+  readonly guesses: readonly JourneyGuess[];
+}
+
 /**
  * A known kind of head: what such a head does, and how much each head does it.
  *
@@ -277,6 +303,21 @@ export interface KindScores {
   readonly scores: readonly (readonly Real[])[];
   readonly chance: readonly (readonly Real[])[];
   readonly rows: readonly (readonly number[])[];
+}
+
+/**
+ * part     the one part that is shown; null: all of them
+ * home     where the whole course is, beside a page of one part; null: nowhere
+ * address  where the page opens when its own address says nothing, as #/learn/lab?lab.d_k=64
+ * answers  by path, what the studio would send
+ */
+export interface LessonsData {
+  readonly part: string | null;
+  readonly home: string | null;
+  readonly address: string;
+  readonly answers: Readonly<Record<string, unknown>>;
+  readonly exercises: readonly HeldExercise[];
+  readonly mistakes: readonly MistakeText[];
 }
 
 export interface LevelInfo {
@@ -320,12 +361,35 @@ export interface LiveRun {
   readonly next: readonly LiveGuess[];
 }
 
+/** One large weight of the last token, and what hiding it changes. */
+export interface LookInfo {
+  readonly layer: number;
+  readonly head: number;
+  readonly key: number;
+  readonly weight: number;
+  readonly brought: number;
+  readonly change: number;
+}
+
+export interface LooksInfo {
+  readonly tokens: readonly string[];
+  readonly answer: string;
+  readonly probability: number;
+  readonly looks: readonly LookInfo[];
+}
+
 /** A head that is worth seeing, the cell that shows it, and why. */
 export interface Mention {
   readonly site: number;
   readonly head: number;
   readonly cell: readonly [number, number];
   readonly words: string;
+}
+
+export interface MistakeText {
+  readonly kind: string;
+  readonly says: string;
+  readonly instead: string;
 }
 
 export interface ModelInfo {
@@ -370,6 +434,12 @@ export interface QuizQuestion {
   readonly options: readonly string[];
   readonly right: number;
   readonly says: readonly string[];
+}
+
+/** An answer that someone may reach, and what is said of it: how, or which mistake it is. */
+export interface Reached {
+  readonly numbers: readonly number[];
+  readonly says: string;
 }
 
 export interface RunInfo {
@@ -477,6 +547,7 @@ export interface SiteInfo {
   readonly softcap: Real;
   readonly sinks: boolean;
   readonly bias: boolean;
+  readonly only_weights: boolean;
   readonly mask: string;
 }
 
@@ -500,11 +571,38 @@ export interface StepInfo {
   readonly hints: readonly string[];
 }
 
-/** What a capture that comes along shows; `page` of the docs tells it in full. */
+/**
+ * One step: its answer and arithmetic; and how an answer to it is told right from wrong.
+ *
+ * right     said of an answer that is the exact one, and of one that rounds to it
+ * paper     answers that follow from rounded numbers, and what is said of them
+ * slack     how far each number may be off and still be a matter of rounding
+ * wrong     answers that mistakes lead to, each with the mistake's kind for what it says
+ * choices   of a step with options: what check() says of each, as {verdict, kind, says, instead}
+ */
+export interface StepMarking {
+  readonly exact: readonly number[];
+  readonly working: readonly string[];
+  readonly right: readonly string[];
+  readonly paper: readonly Reached[];
+  readonly slack: readonly number[];
+  readonly wrong: readonly Reached[];
+  readonly choices: readonly (Readonly<Record<string, unknown>>)[];
+}
+
+/**
+ * What a capture that comes along shows; `page` of the docs tells it in full.
+ *
+ * `beside` is a capture to put beside it; `cosines` say how alike the vectors of `word` are in
+ * the two, in the embeddings and after each layer.
+ */
 export interface Story {
   readonly words: string;
   readonly page: string;
   readonly mentions: readonly Mention[];
+  readonly beside: string | null;
+  readonly word: string | null;
+  readonly cosines: readonly number[];
 }
 
 /**
@@ -522,6 +620,88 @@ export interface StripData {
   readonly values: readonly Real[];
   readonly top: readonly Top[];
   readonly total: Real;
+}
+
+export interface SurveyDistance {
+  readonly words: string;
+  readonly share: number;
+}
+
+/** A text in which a head is strongest at what a kind does. */
+export interface SurveyExample {
+  readonly kind: string;
+  readonly score: number;
+  readonly name: string;
+  readonly text: string;
+}
+
+/**
+ * One head over all texts.
+ *
+ * `pattern` is [query's place][key's place], shares of a row; `histogram` counts rows by their
+ * largest weight, in even steps from 0 to 1.
+ */
+export interface SurveyHead {
+  readonly kinds: readonly SurveyKind[];
+  readonly distances: readonly SurveyDistance[];
+  readonly places: readonly string[];
+  readonly pattern: readonly (readonly Real[])[];
+  readonly tokens: readonly SurveyToken[];
+  readonly histogram: readonly number[];
+  readonly examples: readonly SurveyExample[];
+}
+
+/** All heads of a survey. */
+export interface SurveyInfo {
+  readonly id: string;
+  readonly model: string;
+  readonly texts: number;
+  readonly tokens: number;
+  readonly cut: number;
+  readonly layers: number;
+  readonly heads: number;
+  readonly sites: readonly string[];
+  readonly health: HealthTable;
+  readonly kinds: readonly KindScores[];
+  readonly named: readonly (readonly (readonly string[])[])[];
+}
+
+/** How much a head does what a kind does, the error of that, and what even attention would. */
+export interface SurveyKind {
+  readonly title: string;
+  readonly meaning: string;
+  readonly score: number;
+  readonly error: Real;
+  readonly chance: number;
+  readonly rows: number;
+  readonly named: boolean;
+}
+
+/** What stands in a list of surveys; `id` is used in addresses. */
+export interface SurveySummary {
+  readonly id: string;
+  readonly model: string;
+  readonly texts: number;
+  readonly tokens: number;
+  readonly cut: number;
+  readonly layers: number;
+  readonly heads: number;
+}
+
+export interface SurveyToken {
+  readonly token: string;
+  readonly share: number;
+  readonly mean: number;
+  readonly seen: number;
+}
+
+export interface ToFollow {
+  readonly text: string;
+  readonly replace?: boolean;
+}
+
+export interface ToLook {
+  readonly text: string;
 }
 
 export interface ToMake {

@@ -4,7 +4,7 @@
  */
 import { getFloats, headPath } from "./api";
 import type { Matrix } from "./attention";
-import { HIDDEN, type Pool } from "./schema";
+import { HIDDEN, type Lit, type Pool } from "./schema";
 
 export type Range = readonly [from: number, to: number];
 
@@ -59,15 +59,16 @@ export interface ServerMap {
   readonly rows: number;
   readonly columns: number;
   readonly pool?: Pool;
+  readonly lit?: Lit;
 }
 
 /** Tiles of one head of a capture. */
 export function serverSource(map: ServerMap): Source {
-  const { capture, site, head, batch = 0, pool = "max" } = map;
+  const { capture, site, head, batch = 0, pool = "max", lit = "weight" } = map;
   return {
     rows: map.rows,
     columns: map.columns,
-    id: JSON.stringify([capture, site, head, batch, pool]),
+    id: JSON.stringify([capture, site, head, batch, pool, lit]),
     async tile(rows, columns, height, width, signal) {
       const query = new URLSearchParams({
         rows: rows.join(":"),
@@ -76,6 +77,7 @@ export function serverSource(map: ServerMap): Source {
         width: String(width),
         pool,
         batch: String(batch),
+        ...(lit === "weight" ? {} : { lit }),
       });
       const { values, cells } = await getFloats(`${headPath(capture, site, head)}/tile?${query}`, signal);
       // The bins are the server's: the last ones of a tile may reach past the edge.

@@ -1,4 +1,6 @@
 /** Light, dark, or what the system says; kept in the browser. Canvas views redraw when it changes. */
+import { flushSync } from "svelte";
+
 export type Theme = "light" | "dark";
 export type ThemeChoice = Theme | "auto";
 
@@ -17,16 +19,21 @@ function stored(): ThemeChoice {
 class ThemeState {
   choice: ThemeChoice = $state(stored());
   #system: Theme = $state(dark?.matches ? "dark" : "light");
+  /** Whether the page is being put on paper, which is light. */
+  printing = $state(false);
 
   constructor() {
     dark?.addEventListener("change", (event) => {
       this.#system = event.matches ? "dark" : "light";
     });
+    globalThis.addEventListener?.("beforeprint", () => this.#print(true));
+    globalThis.addEventListener?.("afterprint", () => this.#print(false));
     this.#apply();
   }
 
   /** The one in effect. */
   get now(): Theme {
+    if (this.printing) return "light";
     return this.choice === "auto" ? this.#system : this.choice;
   }
 
@@ -41,11 +48,20 @@ class ThemeState {
     }
   }
 
+  /** At once: the browser takes the page as it is when this returns. */
+  #print(on: boolean): void {
+    flushSync(() => {
+      this.printing = on;
+      this.#apply();
+    });
+  }
+
   #apply(): void {
     const root = globalThis.document?.documentElement;
     if (!root) return;
-    if (this.choice === "auto") root.removeAttribute("data-theme");
-    else root.setAttribute("data-theme", this.choice);
+    const choice = this.printing ? "light" : this.choice;
+    if (choice === "auto") root.removeAttribute("data-theme");
+    else root.setAttribute("data-theme", choice);
   }
 }
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from limelight.capture import Capture
 
 HERE, ENDING = Path(__file__).parent, ".safetensors"
-ORDER = ("llama", "llama-paragraph", "bert", "gpt", "code", "vit")
+ORDER = ("llama", "llama-paragraph", "bert", "bank-river", "bank-savings", "gpt", "code", "vit")
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +142,7 @@ def captures() -> Captures:
     """The captures that come along.
 
     >>> captures().names
-    ('llama', 'llama-paragraph', 'bert', 'gpt', 'code', 'vit')
+    ('llama', 'llama-paragraph', 'bert', 'bank-river', 'bank-savings', 'gpt', 'code', 'vit')
     >>> captures()["llama"][11].cell(2, 1, head=1).weight > 0.9  # cat looks at curious
     True
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,18 +112,25 @@ def _right(exercise: Exercise, step: str, numbers: Array, percent: bool) -> Feed
 
 def _on_paper(exercise: Exercise, step: str, numbers: Array) -> str | None:
     """The remark for an answer that follows from rounded numbers, or None where it does not."""
-    if step not in ("weights", "output"):
-        return None
     exact = exercise.expected(step)
+    for rough, says in papers(exercise, step):
+        if (np.minimum(np.abs(numbers - rough), np.abs(numbers - exact)) <= CLOSE).all():
+            return says
+    return None
+
+
+def papers(exercise: Exercise, step: str) -> Iterator[tuple[Array, str]]:
+    """What a step gives on paper, from numbers rounded before it, and what is said of that."""
+    if step not in ("weights", "output"):
+        return
+    exact = vector(exercise.expected(step))
     for digits, carried in ((2, False), (2, True), (3, False), (3, True)):
         rough = getattr(by_hand(exercise.trace, digits, carry_scores=carried), step)[0]
-        if (np.minimum(np.abs(numbers - rough), np.abs(numbers - exact)) <= CLOSE).all():
-            what, count = "scores" if carried else "weights", "two" if digits == 2 else "three"
-            return (
-                f"Right, from {what} rounded to {count} digits; the exact {step} {_is(step)} "
-                f"{vector(exact)}."
-            )
-    return None
+        what, count = "scores" if carried else "weights", "two" if digits == 2 else "three"
+        says = (
+            f"Right, from {what} rounded to {count} digits; the exact {step} {_is(step)} {exact}."
+        )
+        yield rough, says
 
 
 def _explain(exercise: Exercise, step: str, numbers: Array, right: tuple[bool, ...]) -> Feedback:

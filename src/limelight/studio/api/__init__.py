@@ -9,9 +9,11 @@ from limelight.studio.api import (
     exports,
     heads,
     learn,
+    learn_live,
     live,
     models,
     runs,
+    surveys,
 )
 from limelight.studio.endpoint import Endpoint
 
@@ -23,7 +25,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *models.ENDPOINTS,
     *live.ENDPOINTS,
     *learn.ENDPOINTS,
+    *learn_live.ENDPOINTS,
     *experiments.ENDPOINTS,
     *runs.ENDPOINTS,
+    *surveys.ENDPOINTS,
 )
 SOCKETS = runs.SOCKETS

@@ -46,6 +46,7 @@ class OfLight(OfEntry, frozen=True, kw_only=True):
     index: Index
     site: Index | None = None
     head: Index | None = None
+    rollout: bool = False
 
 
 def captures(studio: Studio, _: Nothing, cancel: Cancel) -> list[CaptureSummary]:
@@ -101,9 +102,17 @@ def sightings(studio: Studio, asked: OfSightings, cancel: Cancel) -> list[Sighti
 def light(studio: Studio, asked: OfLight, cancel: Cancel) -> Binary:
     """Little-endian float32, coded as in limelight/views/tiles.py: one a key, or one a query.
 
-    The mean over the heads of a site where no head is named, over all where no site is.
+    The mean over the heads of a site where no head is named, over all where no site is; or a row
+    followed through all layers.
     """
     book = studio.shelf.book(asked.id)
+    if asked.rollout:
+        if asked.side == "column" or asked.site is not None or asked.head is not None:
+            raise ArgumentError("rollout=true follows a row through all layers: ask for side=row "
+                                "and name neither site nor head")  # fmt: skip
+        places = [book.place(index, 0, asked.batch) for index in range(len(book.capture.sites))]
+        rolled = looks.rollout([site.entry(asked.batch) for site in places], asked.index)
+        return Binary(rolled.astype("<f4").tobytes())
     if asked.site is not None and asked.head is not None:
         places = [book.head(asked.site, asked.head, asked.batch, cancel)]
     elif asked.head is not None:

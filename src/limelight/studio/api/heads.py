@@ -5,22 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import numpy as np
 
-from limelight.arrays import jsonable
 from limelight.capture import Site
-from limelight.errors import ArgumentError
 from limelight.looking.pyramid import SIDE
 from limelight.studio.api.asked import Few, Index, OfHead, Part, Pixels, part
 from limelight.studio.endpoint import Binary, Endpoint, MediaTypes
 from limelight.studio.work import Cancel
 from limelight.views import looks, tiles
-from limelight.views.schema import CellData, HeadRows, LinesData, Pool, Side, StripData
+from limelight.views.schema import CellData, HeadRows, LinesData, Lit, Pool, Side, StripData
 
 if TYPE_CHECKING:
     from limelight.studio.studio import Studio
 
-READABLE = 256  # tokens whose vectors are sent whole
 HERE = "/api/captures/{id}/sites/{site}/heads/{head}"
 
 
@@ -35,6 +31,7 @@ class OfTile(OfHead, frozen=True, kw_only=True):
     height: Pixels = SIDE
     width: Pixels = SIDE
     pool: Pool = "max"
+    lit: Lit = "weight"
 
 
 class OfStrip(OfHead, frozen=True, kw_only=True):
@@ -51,27 +48,8 @@ class OfLines(OfHead, frozen=True, kw_only=True):
 
 def head_rows(studio: Studio, asked: OfHead, _: Cancel) -> HeadRows:
     book = studio.shelf.book(asked.id)
-    site = book.place(asked.site, asked.head, asked.batch).one(asked.head, asked.batch)
-    if max(site.queries, site.keys) > READABLE:
-        raise ArgumentError(
-            f"{site.queries:,} × {site.keys:,} tokens: the vectors of a head are sent for up to "
-            f"{READABLE}; longer ones are looked at by tile and cell"
-        )
-    allowed = None
-    if site.shown is not None:
-        shape = (1, 1, site.queries, site.keys)
-        allowed = np.broadcast_to(site.shown.dense(*shape[2:]), shape)[0, 0]
-    return HeadRows(
-        query=jsonable(site.query[0, 0]),
-        key=jsonable(site.key[0, 0]),
-        value=None if site.value is None else jsonable(site.value[0, 0]),
-        scale=site.scale,
-        softcap=site.softcap,
-        sink=None if site.sinks is None else float(site.sinks[0]),
-        mask=None if allowed is None else allowed.tolist(),
-        query_tokens=list(site.labels("query")),
-        key_tokens=list(site.labels("key")),
-    )
+    one = book.place(asked.site, asked.head, asked.batch).one(asked.head, asked.batch)
+    return looks.head_rows(one)
 
 
 def cell(studio: Studio, asked: OfCell, _: Cancel) -> CellData:
@@ -87,7 +65,7 @@ def tile(studio: Studio, asked: OfTile, cancel: Cancel) -> Binary:
     The header X-Cells says which cells the bins share out evenly.
     """
     book = studio.shelf.book(asked.id)
-    one = book.head(asked.site, asked.head, asked.batch, cancel)
+    one = book.head(asked.site, asked.head, asked.batch, cancel, asked.lit)
     rows = part(asked.rows, one.queries, "rows")
     columns = part(asked.columns, one.keys, "columns")
     shape = (asked.height, asked.width)
@@ -96,7 +74,7 @@ def tile(studio: Studio, asked: OfTile, cancel: Cancel) -> Binary:
     if address is None:
         made = tiles.tile(one, rows, columns, shape, asked.pool)
     else:
-        pyramid = book.pyramid(asked.site, asked.head, asked.batch, asked.pool, cancel)
+        pyramid = book.pyramid(asked.site, asked.head, asked.batch, asked.pool, cancel, asked.lit)
         made = tiles.of_pyramid(pyramid, address, cancel)
     cells = ",".join(f"{start}:{stop}" for start, stop in (made.rows, made.columns))
     return Binary(made.to_bytes(), headers={"X-Cells": cells})

@@ -89,7 +89,7 @@ class Monitor:
         self._first = _rank(group) == 0
         self._takes_part = self._first or group is not None
         self._tallies: dict[str, Tally] = {}
-        self._unnamed = 0
+        self._unnamed = self._evaluated = 0
         self._open = True
         self._journal = Journal(path) if path is not None and self._first else None
         targets = {"tensorboard": tensorboard, "wandb": wandb, "mlflow": mlflow}
@@ -116,7 +116,7 @@ class Monitor:
         record = None
         if self.recording:
             record = self._guarded(lambda: self._record(numbers))
-        self._unnamed = 0
+        self._unnamed = self._evaluated = 0
         self._tallies = {}
         self.count += 1
         self._listen()
@@ -166,6 +166,8 @@ class Monitor:
         """What the operator reports of one attention."""
         if self.model.training:
             self._guarded(lambda: self._count(site, passes))
+        else:
+            self._evaluated += 1
 
     def _count(self, site: str, passes: Sequence[bridge.Pass]) -> None:
         name = site or self._patch.current()
@@ -179,11 +181,7 @@ class Monitor:
 
     def _record(self, numbers: dict[str, float]) -> dict[str, Any]:
         if not self._tallies:
-            _warn(
-                f"no attention was seen in step {self.count}: the model does not call limelight "
-                f"(use limelight.torch modules, attn_implementation='limelight', or sdpa=True), "
-                f"is not in training mode, or replays a CUDA graph"
-            )
+            _warn(f"no attention was seen in step {self.count}: {self._why_nothing()}")
         names = list(self._tallies)
         found = gather(list(self._tallies.values()), self.group)
         record = {
@@ -198,6 +196,33 @@ class Monitor:
         if self._first:
             self._publish(record)
         return record
+
+    def _why_nothing(self) -> str:
+        """Why a step had no attention to record, as far as can be told."""
+        model = patch.bare(self.model)
+        name, compiled = type(model).__name__, model is not self.model
+        ran = patch.ran(model)
+        if self._evaluated:
+            passes = "a pass was" if self._evaluated == 1 else f"{self._evaluated} passes were"
+            return f"{passes} made in evaluation mode, which do not count: call model.train()"
+        if not ran and not compiled and model._compiled_call_impl is None:
+            return f"the forward of {name} did not run between the last step and this"
+        way = getattr(getattr(model, "config", None), "_attn_implementation", None)
+        if way not in (None, "limelight") and not self._patch.sdpa:
+            return (
+                f"{name} runs on attn_implementation={way!r}: limelight.hf.register() and "
+                f"model.set_attn_implementation('limelight'), or sdpa=True where that is 'sdpa'"
+            )
+        if not self._patch.sdpa:
+            return (
+                f"{name} ran and called no attention of limelight: use limelight.torch modules, or "
+                f"pass sdpa=True to watch torch's scaled_dot_product_attention"
+            )
+        graph = ", or it replays a CUDA graph" if torch.cuda.is_available() else ""
+        return (
+            f"{name} calls neither limelight's attention nor torch's scaled_dot_product_attention: "
+            f"one that is written out by hand cannot be seen{graph}"
+        )
 
     def _publish(self, record: dict[str, Any]) -> None:
         self.records.append(record)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from inspect import signature
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import nn
 
-from limelight.torch import bridge, functional
+from limelight.torch import bridge, sdpa
 from limelight.torch.bridge import SITE
 
-_stack: list[nn.Module] = []  # modules whose forward is under way, innermost last
+_stack = bridge.running
+_ran: WeakSet[nn.Module] = WeakSet()  # modules whose forward began, until someone asks
 _patches: list[Patch] = []
 _before: WeakKeyDictionary[nn.Module, list[Any]] = WeakKeyDictionary()  # names, one for each patch
 
@@ -21,9 +22,10 @@ _before: WeakKeyDictionary[nn.Module, list[Any]] = WeakKeyDictionary()  # names,
 class Patch:
     """Writes its path in the model on every module; undone by remove().
 
-    With `sdpa`, torch.nn.functional.scaled_dot_product_attention becomes limelight's, and hooks
-    keep track of which module is calling it. nn.MultiheadAttention calls it unless it is asked for
-    its weights; then the same attention runs once more, without them, in the steps that are seen.
+    Hooks keep track of which module is running. With `sdpa`, torch.nn.functional's
+    scaled_dot_product_attention becomes limelight's. nn.MultiheadAttention calls it unless it is
+    asked for its weights; then the same attention runs once more, without them, in the steps that
+    are seen.
     """
 
     def __init__(self, model: nn.Module, *, sdpa: bool) -> None:
@@ -33,18 +35,18 @@ class Patch:
             self._named.append(module)
             _before.setdefault(module, []).append(module.__dict__.get(SITE))
             module.__dict__[SITE] = plain(path) or type(module).__name__
-            if sdpa and not _is_leaf(module):
+            if not _is_leaf(module):
                 self._hooks.append(module.register_forward_pre_hook(_enter))
                 self._hooks.append(module.register_forward_hook(_leave, always_call=True))
-        self._sdpa = sdpa
+        self.sdpa = sdpa
+        _patches.append(self)
         if sdpa:
-            _patches.append(self)
             nn.functional.scaled_dot_product_attention = _attention
             nn.functional.multi_head_attention_forward = multi_head
 
     def current(self) -> str:
         """The name of the module whose forward is under way."""
-        return site_of(_stack[-1]) if _stack else ""
+        return bridge.site()
 
     def remove(self) -> None:
         for module in self._named:
@@ -61,11 +63,20 @@ class Patch:
             hook.remove()
         if self in _patches:
             _patches.remove(self)
-            if not _patches:
+            if not any(patch.sdpa for patch in _patches):
                 nn.functional.scaled_dot_product_attention = torch_attention
                 nn.functional.multi_head_attention_forward = torch_multi_head
+            if not _patches:
                 _stack.clear()
         self._named, self._hooks = [], []
+
+
+def ran(model: nn.Module) -> bool:
+    """Whether the model's forward began since this was last asked; a compiled one's is not seen."""
+    module = bare(model)
+    found = module in _ran
+    _ran.discard(module)
+    return found
 
 
 def running() -> Sequence[nn.Module]:
@@ -104,8 +115,7 @@ def _attention(
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> torch.Tensor:  # fmt: skip
     given = (query, key, value, attn_mask, dropout_p, is_causal)
-    site = site_of(_stack[-1]) if _stack else ""
-    return functional.scaled_dot_product_attention(*given, scale, enable_gqa, site=site)
+    return sdpa.scaled_dot_product_attention(*given, scale, enable_gqa, site=bridge.site())
 
 
 def multi_head(*given: Any, **named: Any) -> Any:
@@ -120,6 +130,8 @@ def multi_head(*given: Any, **named: Any) -> Any:
 
 
 def _enter(module: nn.Module, _: Any) -> None:
+    if not torch.compiler.is_compiling():
+        _ran.add(module)
     _stack.append(module)
 
 

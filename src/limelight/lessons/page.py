@@ -1,0 +1,74 @@
+"""The lessons as pages: one file, or a folder that any web host can serve."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from limelight.errors import FileError
+from limelight.lessons.data import PARTS, lessons_data
+from limelight.report.page import alone, built, safe
+from limelight.writing.files import as_path, write_whole
+
+TITLE = "Attention, with the lights on"
+HOME = "index.html"  # of a site
+
+
+def lessons(part: str | None = None, **state: Any) -> str:
+    """The lessons as one HTML page, all parts or one; `state` is what that part opens on.
+
+    What a part calls its settings stands in its address: lessons("lab", d_k=64, scaled=False).
+    """
+    return alone(TITLE, built("lessons.js"), built("lessons.css"), _data(part, state))
+
+
+def write_lessons(path: str | os.PathLike[str], part: str | None = None, **state: Any) -> int:
+    """lessons() into a file, whole or not at all; gives its bytes."""
+    page = lessons(part, **state).encode()
+    write_whole(path, lambda file: file.write(page))
+    return len(page)
+
+
+def write_site(folder: str | os.PathLike[str]) -> list[Path]:
+    """Static pages: index.html, a page for each part, the script and the style sheet they share."""
+    target = as_path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{target}: cannot be written: {error.strerror or error}") from None
+    made = {"lessons.js": built("lessons.js"), "lessons.css": built("lessons.css")}
+    made[HOME] = _linked(None)
+    made |= {f"{part}.html": _linked(part) for part in PARTS}
+    for name, text in made.items():
+        write_whole(target / name, partial(_write, text))
+    return [target / name for name in made]
+
+
+def _write(text: str, file: BinaryIO) -> None:
+    file.write(text.encode())
+
+
+def _data(part: str | None, state: Mapping[str, Any] | None = None, home: str | None = None) -> str:
+    data = asdict(lessons_data(part, state, home))
+    return safe(json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+
+
+def _linked(part: str | None) -> str:
+    """A page of the site: its own data, and the files beside it."""
+    return (
+        "<!doctype html>\n"
+        '<html lang="en"><head><meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{TITLE}</title>\n"
+        '<link rel="stylesheet" href="lessons.css"></head>\n'
+        '<body><div id="app"></div>\n'
+        "<noscript>The lessons draw themselves: allow scripts to see them.</noscript>\n"
+        f'<script type="application/json" id="limelight-data">{_data(part, home=HOME)}</script>\n'
+        '<script src="lessons.js"></script></body></html>\n'
+    )

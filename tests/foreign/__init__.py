@@ -1,0 +1,1 @@
+"""Others' tests of attention, run with limelight in its place."""

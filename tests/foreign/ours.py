@@ -1,0 +1,20 @@
+"""A pytest plugin: while others' tests run, limelight stands where they expect torch's attention."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from limelight.torch import scaled_dot_product_attention
+
+if os.environ["LIMELIGHT_FOREIGN"] == "torch":
+    torch.nn.functional.scaled_dot_product_attention = scaled_dot_product_attention
+else:
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    from limelight.hf.attention import attention
+    from limelight.hf.masks import mask
+
+    AttentionInterface.register("sdpa", attention)
+    AttentionMaskInterface.register("sdpa", mask)

@@ -1,0 +1,22 @@
+/** The words of "why softmax". */
+export const TEXTS = {
+  scores: "Scores",
+  score: (n: number): string => `score ${n + 1}`,
+  nudge: "Nudge the second score",
+  ways: {
+    softmax: { title: "Softmax", formula: "eˢ ÷ Σ eˢ", good: "Always positive, always sums to 1, and a small nudge moves the shares a little." },
+    plain: {
+      title: "Plain normalising", formula: "s ÷ Σ s",
+      good: "Sums to 1, as long as all scores are positive. But 1, 2, 3 and 101, 102, 103 give other shares, though the keys differ as much.",
+      negative: "A negative score gives a negative share, and another one above 100 %: a word cannot give minus a tenth of its attention.",
+      none: "The scores sum to 0: there is nothing to divide by.",
+    },
+    argmax: {
+      title: "Argmax", formula: "1 for the largest",
+      good: "One value is taken whole and all others are lost. A nudge changes nothing at all, until the winner flips: there is no slope along which a model could learn.",
+    },
+  },
+  moved: "The nudge moves the second share by",
+  shift: "Add 10 to every score",
+  told: "Softmax does not pick the maximum: it shares by how far apart scores are, and only their differences count. Adding the same number to all of them changes nothing.",
+} as const;
