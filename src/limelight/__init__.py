@@ -4,7 +4,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from limelight.attention import Inspection, attention, inspect
-from limelight.capture.shipped import captures
 from limelight.engines import engines
 from limelight.engines.threads import set_threads
 from limelight.errors import LimelightError
@@ -19,6 +18,7 @@ from limelight.worked.trace import Trace, trace
 
 if TYPE_CHECKING:
     from limelight.capture import Capture, Comparison, Site, compare
+    from limelight.capture.shipped import captures
     from limelight.learn.projections import SelfAttention
     from limelight.looking.pyramid import Pyramid
     from limelight.notebook import show
@@ -36,6 +36,7 @@ __all__ = [
 _LATER = {
     "Capture": "capture",
     "Comparison": "capture",
+    "captures": "capture.shipped",
     "compare": "capture",
     "Pyramid": "looking.pyramid",
     "SelfAttention": "learn.projections",

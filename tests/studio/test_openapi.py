@@ -237,7 +237,7 @@ def edges(schema: dict[str, Any]) -> list[Any]:
     return []
 
 
-VALID = {"id": "sample", "rows": "0:5"}
+VALID = {"id": "sample", "other": "sample", "rows": "0:5"}
 GETS = [operation for operation in OPERATIONS if operation.values[0] == "get"]
 
 
