@@ -181,7 +181,7 @@ def test_sizes_beyond_memory_are_errors_not_crashes() -> None:
     with pytest.raises((ValueError, MemoryError)):
         native._native.forward(*given, output, stats, False)
     given[1:4] = (few,) * 3
-    with pytest.raises(ValueError, match="wrong size to write to"):
+    with pytest.raises(ValueError, match="does not fit the query and key"):
         native._native.forward(*given, output[:, :, :-1].copy(), stats, False)
     with pytest.raises(ValueError, match="ascend within the matrix"):
         native._native.pool(

@@ -8,9 +8,10 @@ import torch
 
 from limelight.torch import scaled_dot_product_attention
 
-if os.environ["LIMELIGHT_FOREIGN"] == "torch":
+WHOSE = os.environ.get("LIMELIGHT_FOREIGN")  # nobody's where it is merely imported
+if WHOSE == "torch":
     torch.nn.functional.scaled_dot_product_attention = scaled_dot_product_attention
-else:
+elif WHOSE == "transformers":
     from transformers import AttentionInterface, AttentionMaskInterface
 
     from limelight.hf.attention import attention

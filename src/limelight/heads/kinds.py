@@ -89,7 +89,7 @@ KINDS = (
     Kind("induction", "looks at what followed this token before", 0.3),
     Kind("induction-2", "looks two behind where this token came before", 0.3),
     Kind("duplicate", "looks at where its own token came before", 0.3),
-    Kind("separator", "rests on punctuation, breaks or special tokens", 0.5),
+    Kind("separator", "rests on marks, breaks or special tokens", 0.5),
     Kind("word", "looks at further pieces of its own word", 0.4),
     Kind("bracket", "looks from a closing bracket to its opener", 0.3),
     Kind("uniform", "spreads evenly over all keys", 0.9),

@@ -31,7 +31,7 @@ _HOMES = {
     "off": "switching",
     "patch": "switching",
     "effects": "measuring",
-    "serving": "serving",
+    "serving": "continuous",
     "survey": "surveying",
     "induction": "surveying",
 }

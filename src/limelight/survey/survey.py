@@ -199,7 +199,7 @@ class Survey(Tabular):
         takes; NaN where no query stood.
         """
         at, head = self._place(layer, head)
-        used = int(np.searchsorted(PLACE, max(1, self.longest)))
+        used = int(np.searchsorted(PLACE[:-1], max(1, self.longest)))
         rows = self.tables["place_rows"][at, head, :used]
         weight = self.tables["places"][at, head, :used, :used] / sums.WEIGHT
         with np.errstate(divide="ignore", invalid="ignore"):
