@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 from collections.abc import Callable
@@ -86,6 +87,14 @@ def test_the_grid_is_the_health_of_the_library(open_tab: Open, sample: Capture) 
     expected = sample.health()["saturated"]
     names = grid.get_by_role("gridcell").get_by_role("button")
     names.nth(11).wait_for()
+    # The page begins with the cell that stands out, and with how each head looks at it.
+    names.and_(page.get_by_role("button", name=re.compile(r"this cell \d"))).nth(11).wait_for()
+    row, column = findings(sample, [health_of(site, 0) for site in sample.sites], kinds(sample))[
+        0
+    ].cell
+    weight = sample[1].weights(rows=[row], head=1)[0][column]
+    assert f"this cell {weight:.2f}" in names.nth(5).get_attribute("aria-label")
+    page.get_by_label("Colour by").select_option("saturated")
     page.get_by_role(
         "button", name=re.compile("layer 1, head 1, saturated rows 86 %, saturated")
     ).wait_for()
@@ -309,7 +318,11 @@ def test_a_map_that_takes_a_while_says_so(open_tab: Open) -> None:
 
 
 def seen(area: Any) -> np.ndarray:
-    return np.asarray(Image.open(io.BytesIO(area.screenshot())).convert("L"), np.float64)
+    """A map as it is drawn, its tokens too: a screenshot begins at a whole pixel, and a map need not."""
+    drawn = area.evaluate("map => map.parentElement.querySelector('canvas').toDataURL()")
+    image = Image.open(io.BytesIO(base64.b64decode(drawn.partition(",")[2]))).convert("RGBA")
+    paper = Image.new("RGBA", image.size, "white")
+    return np.asarray(Image.alpha_composite(paper, image).convert("L"), np.float64)
 
 
 def test_two_heads_move_together_by_parts_of_a_cell_and_a_link_restores_them(
@@ -322,6 +335,7 @@ def test_two_heads_move_together_by_parts_of_a_cell_and_a_link_restores_them(
     page.get_by_role("button", name="Zoom in").click()
     page.wait_for_load_state("networkidle")
     before = seen(maps.nth(1))
+    maps.nth(0).scroll_into_view_if_needed()
     box = maps.nth(0).bounding_box()
     cell = 4 * box["width"] / 23
     page.mouse.move(box["x"] + 200, box["y"] + 200)

@@ -245,7 +245,7 @@ def test_the_theme_is_chosen_and_kept(page: Any) -> None:
 
 def test_the_first_word_lights_what_it_looks_at(page: Any) -> None:
     ready(page)
-    sentence = page.get_by_role("group", name="Choose a word")
+    sentence = page.get_by_role("group", name="Choose a word to see what it looks at")
     assert "cat looks at curious" in page.locator(".told").first.inner_text()
     sentence.get_by_role("button", name="watched").click()
     assert "watched looks at cat" in page.locator(".told").first.inner_text()

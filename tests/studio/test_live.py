@@ -14,6 +14,9 @@ from limelight.studio.api.live import ToMeasure, ToRun, live_effects, live_model
 from limelight.studio.endpoint import Nothing
 from limelight.studio.studio import Studio
 from limelight.studio.work import Cancel, Gone
+from limelight.views.facts import health_of
+from limelight.views.kinds import kinds
+from limelight.views.order import findings
 from tests.studio.conftest import Running
 
 LINE = "It is the east, and Juliet is the su"
@@ -120,7 +123,10 @@ def test_typing_writing_and_switching_in_the_page(
     line.fill(LINE)
     nth = page.get_by_role("list", name="Next tokens").get_by_role("button").first
     nth.filter(has_text="n").wait_for()
-    page.get_by_role("heading", name="Layer 0, head 4").wait_for()  # what stands out most
+    capture = gpt.run(LINE).capture
+    first = findings(capture, [health_of(site, 0) for site in capture.sites], kinds(capture))[0]
+    place = f"layer {capture.sites[first.site].layer}, head {first.head}"
+    page.get_by_role("heading", name=place, exact=True).wait_for()  # what stands out most
     assert shares(page)["n"] == pytest.approx(gpt.run(LINE).next(1)[0].probability, abs=1e-4)
     nth.click()
     page.wait_for_url(re.compile("Juliet\\+is\\+the\\+sun"))

@@ -138,6 +138,8 @@ class Lessons {
   #timer: ReturnType<typeof setTimeout> | undefined;
   /** The query that the parts agree with: as it was read last, or written. */
   #agreed: string = "";
+  /** When something last changed; the parts themselves arrive at the start, and what they hold is awaited. */
+  #changed = performance.now();
 
   constructor() {
     $effect.root(() => {
@@ -148,9 +150,13 @@ class Lessons {
       $effect(() => {
         const { area, path } = router.route;
         clearTimeout(this.#timer);
+        const calm = performance.now() - this.#changed > SETTLE;
+        this.#changed = performance.now();
         if (area !== "learn") return;
         const to = href("learn", path, this.#query(this.#parts));
-        this.#timer = setTimeout(() => this.#settle(to), SETTLE);
+        // The first change after a rest is written at once, so that a reload right after it keeps it.
+        if (calm) untrack(() => this.#settle(to));
+        else this.#timer = setTimeout(() => this.#settle(to), SETTLE);
       });
     });
   }
