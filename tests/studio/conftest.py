@@ -252,7 +252,7 @@ def open_tab(browser: Any, studio: Running) -> Iterator[Callable[..., Any]]:
             **options,
         )
         contexts.append(context)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(45_000)
         watcher.attach(context)
         page = context.new_page()
         page.goto(f"{studio.origin}/?token={studio.token}{path}")

@@ -65,7 +65,7 @@ def open_page(browser: Any, served: str) -> Iterator[Callable[..., Any]]:
             reduced_motion="reduce",
         )
         contexts.append(context)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(45_000)
         asked: list[str] = []
         watcher.attach(context)
         page = context.new_page()

@@ -38,7 +38,7 @@ def open_file(browser: Any) -> Iterator[Open]:
             color_scheme="dark" if dark else "light", **options,
         )  # fmt: skip
         contexts.append(context)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(45_000)
         watcher.attach(context)
         page = context.new_page()
         page.on(

@@ -27,7 +27,7 @@ def test_studio_and_report_show_what_pictures_show(
     write_report(sick(), tmp_path / "sick.html")
     running = start_studio(folder=folder)
     context = browser.new_context(viewport={"width": 1200, "height": 1200}, color_scheme=theme)
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(45_000)
     for address in (
         f"{running.origin}/?token={running.token}#/explore/sick",
         (tmp_path / "sick.html").as_uri(),
