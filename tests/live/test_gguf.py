@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,12 @@ def test_a_file_that_is_shortened_while_open_is_an_error(tmp_path: Path) -> None
             other.truncate(64)
         with pytest.raises(FileError, match="cut short"):
             file.array(last)
+
+
+def test_tensors_are_read_side_by_side(path: Path) -> None:
+    with Gguf(path) as file:
+        alone = {name: file.array(name) for name in file.tensors}
+        with ThreadPoolExecutor(4) as pool:
+            for _ in range(20):
+                together = list(pool.map(file.array, file.tensors))
+                assert all(map(np.array_equal, together, alone.values()))

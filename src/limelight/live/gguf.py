@@ -12,6 +12,7 @@ mapped: one that somebody shortens is an error, where a map would end the progra
 from __future__ import annotations
 
 import struct
+import threading
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -49,6 +50,7 @@ class Gguf:
         self.path = path
         self._file = intake.open_plain(path)
         self._size, self._at = intake.state(self._file)[0], 0
+        self._one_reader = threading.Lock()
         try:
             self._read()
         except BaseException as error:
@@ -140,8 +142,9 @@ class Gguf:
     def _bytes(self, name: str, entry: Entry, count: int) -> Array:
         begin = self._start + entry.place
         if begin + count <= self._size:
-            self._file.seek(begin)
-            found = self._take(count)
+            with self._one_reader:  # layers are read side by side
+                self._file.seek(begin)
+                found = self._take(count)
             if len(found) == count:
                 return np.frombuffer(found, np.uint8)
         raise self._damaged(f"{name} stands where the file has ended: it was cut short")
