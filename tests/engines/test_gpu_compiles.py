@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,13 @@ PORTABLE: dict[str, tuple[str, int, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", HOPPER)
+def first_quick(kinds: Iterable[str]) -> list[Any]:
+    """Two of them are compiled by default, all in the slow tests: each takes many seconds."""
+    return [kind if at < 2 else pytest.param(kind, marks=pytest.mark.slow)
+            for at, kind in enumerate(kinds)]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", first_quick(HOPPER))
 def test_hopper(kind: str) -> None:
     said = _in_a_process("hopper", kind)
     assert "serialized" not in said, said
@@ -54,7 +61,7 @@ def test_hopper(kind: str) -> None:
     assert int(found[1]) <= SPILLED, said
 
 
-@pytest.mark.parametrize("kind", GRADIENTS)
+@pytest.mark.parametrize("kind", first_quick(GRADIENTS))
 def test_gradients(kind: str) -> None:
     said = _in_a_process("gradients", kind)
     assert "serialized" not in said, said
@@ -64,7 +71,7 @@ def test_gradients(kind: str) -> None:
     assert int(found[1]) <= SPILLED, said
 
 
-@pytest.mark.parametrize("kind", PORTABLE)
+@pytest.mark.parametrize("kind", first_quick(PORTABLE))
 def test_portable(kind: str) -> None:
     bias = "bias" in kind
     used = dict(line.rsplit(" ", 1) for line in _in_a_process("portable", kind).splitlines())
