@@ -99,6 +99,7 @@ def test_less_motion_shows_before_and_after(step: Any, done: Any) -> None:
     assert step.locator(".motion").get_by_role("button").count() == 0  # nothing plays
 
 
+@pytest.mark.slow  # a busy machine may end the motion before it is paused
 def test_next_plays_pauses_and_is_told_in_words(open_tab: Callable[..., Any]) -> None:
     page = open_tab()
     page.emulate_media(reduced_motion="no-preference")
