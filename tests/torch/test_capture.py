@@ -163,3 +163,10 @@ def test_the_name_stays_a_function() -> None:
 
     assert callable(limelight.torch.capture)
     assert callable(limelight.torch.capture)
+
+
+def test_tokens_are_shown_as_people_read_them() -> None:
+    model = nn.TransformerEncoderLayer(8, nhead=2, batch_first=True).eval()
+    with torch.no_grad(), capture(model, tokens=[["The", "Ġcat", "Ċ"]]) as cap:
+        model(torch.ones(1, 3, 8))
+    assert cap.tokens == cap[0].tokens == (("The", " cat", "\n"),)

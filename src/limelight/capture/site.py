@@ -187,7 +187,8 @@ class Site:
             name, layer, np.zeros((batch, heads, queries, 1), given.dtype),
             np.zeros((batch, heads, keys, 1), given.dtype),
             value=None if value is None else as_array(value), scale=1.0, bias=bias,
-            kind=kind, tokens=_read(tokens), query_tokens=_read(query_tokens),
+            kind=kind, tokens=as_texts(tokens, "tokens"),
+            query_tokens=as_texts(query_tokens, "query_tokens"),
         )  # fmt: skip
 
     @property
@@ -487,8 +488,9 @@ def as_labels(entries: Any, name: str) -> Labels:
         raise ShapeError(f"{name} are not lists of texts, one for each batch entry") from None
 
 
-def _read(entries: Any) -> Labels:
-    return tuple(readable(entry) for entry in as_labels(entries, "tokens"))
+def as_texts(entries: Any, name: str) -> Labels:
+    """The same, as people read them: what a tokenizer writes for spaces and bytes is undone."""
+    return tuple(readable(entry) for entry in as_labels(entries, name))
 
 
 def _entry(mask: Mask, batch: int, head: int | None, site: Site) -> Mask:

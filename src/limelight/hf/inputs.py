@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import nn
 from limelight.arrays import as_numpy
 from limelight.capture import Grid, Site
 from limelight.capture.site import Labels
+from limelight.torch.arguments import by_name
 from limelight.writing.pieces import joined
 
 Array = NDArray[Any]
@@ -36,8 +37,7 @@ class Inputs:
     def add(
         self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        given, parameters = dict(kwargs), list(inspect.signature(module.forward).parameters)
-        given |= dict(zip(parameters, args, strict=False))
+        given, parameters = by_name(module, args, kwargs), signature(module.forward).parameters
         ids, pixels = given.get("input_ids"), given.get("pixel_values")
         for side in MASKS:
             if side in parameters or side in given or "pixel_values" in given:

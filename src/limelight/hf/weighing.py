@@ -25,6 +25,7 @@ from limelight.capture.bound import Bound
 from limelight.errors import ArgumentError
 from limelight.hf.inputs import Inputs
 from limelight.hf.recorder import choose, layer_number
+from limelight.torch.arguments import by_name
 from limelight.torch.recording import CROSS
 
 Array = NDArray[Any]
@@ -133,8 +134,7 @@ class Weigher:
     def _begin(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        names = list(inspect.signature(module.forward).parameters)
-        given = dict(zip(names, args, strict=False)) | kwargs
+        given = by_name(module, args, kwargs)
         self._room(given)
         self._global = None
         config = self.model.config

@@ -16,13 +16,12 @@ from torch import nn
 from limelight.arrays import as_array, index, is_integer
 from limelight.capture import Capture, Grid, Site
 from limelight.capture.bound import DEFAULT, Bound
-from limelight.capture.site import Labels, as_labels
+from limelight.capture.site import as_texts
 from limelight.errors import ArgumentError
 from limelight.torch import bridge, flex
 from limelight.torch.monitor import patch
 from limelight.torch.recording import Names, Recorder
 from limelight.torch.seeing import Seeing
-from limelight.writing.pieces import readable
 
 
 @contextmanager
@@ -72,9 +71,7 @@ def capture(
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"a capture takes a torch module, and got {type(model).__name__}")
     wanted = _numbers(layers)
-    names = Names(
-        as_labels(tokens, "tokens"), as_labels(query_tokens, "query_tokens"), _flags(real)
-    )
+    names = Names(as_texts(tokens, "tokens"), as_texts(query_tokens, "query_tokens"), _flags(real))
     recorder = Recorder(patch.bare(model), wanted, values=values, bound=Bound(most_weights))
     result = Capture((), names.tokens, names.query_tokens, image, grid, source or {})
     with ExitStack() as opened:
@@ -138,10 +135,6 @@ def _numbers(layers: int | Sequence[int] | None) -> list[int] | None:
         if not is_integer(layer):
             raise ArgumentError(f"layer {layer!r} is not a whole number")
     return asked
-
-
-def _texts(given: Any, name: str) -> Labels:
-    return tuple(readable(entry) for entry in as_labels(given, name))
 
 
 def _flags(real: Any) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from limelight.torch.arguments import by_name
 from limelight.torch.monitor.patch import bare
 
 OWN, DECODER = "attention_mask", "decoder_attention_mask"
@@ -22,8 +22,7 @@ class Padding:
 
     def __init__(self, model: nn.Module) -> None:
         inner = bare(model)
-        self._names = list(signature(inner.forward).parameters)
-        config = getattr(inner, "config", None)
+        self._inner, config = inner, getattr(inner, "config", None)
         self._two_sides = bool(getattr(config, "is_encoder_decoder", False))
         self._told: dict[str, Any] = {}
         self._hooks = [
@@ -46,5 +45,5 @@ class Padding:
 
     def _hear(self, _: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         if not torch.compiler.is_compiling():
-            asked = {**dict(zip(self._names, given, strict=False)), **named}
+            asked = by_name(self._inner, given, named)
             self._told = {name: asked.get(name) for name in (OWN, DECODER)}
