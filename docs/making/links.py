@@ -43,7 +43,9 @@ def dead(site: Path) -> tuple[int, list[str]]:
             if there.scheme or there.netloc:
                 continue
             followed += 1
-            file = (path.parent / unquote(there.path)).resolve() if there.path else path
+            # "/…" is the host's root, which a site is served from
+            start = site if there.path.startswith("/") else path.parent
+            file = (start / unquote(there.path).lstrip("/")).resolve() if there.path else path
             if file.is_dir():
                 file /= "index.html"
             place = unquote(there.fragment)

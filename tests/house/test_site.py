@@ -42,7 +42,7 @@ def test_a_whole_site_has_no_dead_link(
 
 @pytest.mark.parametrize(
     "link",
-    ["gone.html", "deep/other.html#gone", "#gone", "deep", "deep/../gone.svg"],
+    ["gone.html", "deep/other.html#gone", "#gone", "deep", "/gone.svg"],
 )
 def test_a_link_that_leads_nowhere_is_named(links: Any, site: Path, link: str) -> None:
     (site / "index.html").write_text(f'<h1 id="top">x</h1><a href="{link}">')
