@@ -1,0 +1,129 @@
+/**
+ * The language of the lessons. The English text is the message: it stands where it is shown, and a
+ * translation is one file, src/limelight/texts/de.json, from messages to texts.
+ *
+ *     t`The query of ${from} times the key of ${to}`   the message is "The query of {1} times the key of {2}"
+ *     t(stage.title)                                   a text from a table, or a sentence from Python
+ *     <Say text={"Shares, <b>not</b> choices."} />       with markup: see views/Say.svelte
+ *
+ * A sentence that Python has made is found by its form: "Key {1} is hidden." reads "Key 2 is hidden.", and
+ * what stands in a gap is translated too where it is a message itself. What nobody has translated stays
+ * English. limelight.texts does the same for the command line.
+ */
+import { router } from "./router.svelte";
+
+export type Language = "en" | "de" | "es";
+
+/** Their names, in themselves. */
+export const LANGUAGES: Readonly<Record<Language, string>> = { en: "English", de: "Deutsch", es: "Español" };
+
+type Texts = Readonly<Record<string, string>>;
+
+const FILES: Readonly<Record<Exclude<Language, "en">, () => Promise<{ default: Texts }>>> = {
+  de: () => import("../../../src/limelight/texts/de.json"),
+  es: () => import("../../../src/limelight/texts/es.json"),
+};
+const KEY = "limelight.language";
+const GAP = /\{(\d+)\}/g;
+const SPECIAL = /[.*+?^${}()|[\]\\]/g;
+
+const known = (text: string | null | undefined): Language | null => (text && text in LANGUAGES ? (text as Language) : null);
+
+function stored(): Language {
+  try {
+    return known(localStorage.getItem(KEY)) ?? "en";
+  } catch {
+    return "en"; // storage may be forbidden, as in a sandboxed page
+  }
+}
+
+/** A translation: by message, and by the form of a sentence. */
+export class Catalogue {
+  readonly #forms: readonly { readonly form: RegExp; readonly order: readonly number[]; readonly to: string }[];
+
+  constructor(readonly texts: Texts) {
+    this.#forms = Object.entries(texts)
+      .filter(([message]) => /\{\d+\}/.test(message))
+      // The form that leaves least open goes first.
+      .sort(([a], [b]) => b.replace(GAP, "").length - a.replace(GAP, "").length)
+      .map(([message, to]) => ({
+        form: new RegExp(`^${message.split(GAP).map((part, n) => (n % 2 ? "(.+?)" : part.replace(SPECIAL, "\\$&"))).join("")}$`, "s"),
+        order: [...message.matchAll(GAP)].map(([, n]) => Number(n)),
+        to,
+      }));
+  }
+
+  read(sentence: string): string {
+    const exact = this.texts[sentence];
+    if (exact !== undefined) return exact;
+    for (const { form, order, to } of this.#forms) {
+      const found = form.exec(sentence);
+      if (found) return fill(to, (n) => this.read(found[order.indexOf(n) + 1]!));
+    }
+    return sentence;
+  }
+}
+
+export const fill = (text: string, gap: (n: number) => string): string => text.replace(GAP, (_, n: string) => gap(Number(n)));
+
+class LanguageState {
+  /** Under which the address holds it: see learn/state.svelte.ts. */
+  readonly name = "page";
+  choice: Language = $state("en");
+  #catalogues: Partial<Record<Language, Catalogue>> = $state.raw({});
+
+  constructor() {
+    this.#take(stored());
+  }
+
+  /** The one in effect: other areas speak English. */
+  get now(): Language {
+    return router.route.area === "learn" && this.#catalogues[this.choice] ? this.choice : "en";
+  }
+
+  get catalogue(): Catalogue | null {
+    return this.now === "en" ? null : (this.#catalogues[this.now] ?? null);
+  }
+
+  choose(language: Language): void {
+    this.#take(language);
+    try {
+      localStorage.setItem(KEY, language);
+    } catch {
+      // the choice then lasts as long as the page
+    }
+  }
+
+  read(given: Readonly<Record<string, string>>): void {
+    this.#take(known(given["language"]) ?? "en");
+  }
+
+  write(): Record<string, string> {
+    return this.choice === "en" ? {} : { language: this.choice };
+  }
+
+  reset(): void {
+    this.#take("en");
+  }
+
+  #take(language: Language): void {
+    this.choice = language;
+    if (language === "en" || this.#catalogues[language]) return;
+    void FILES[language]().then(({ default: texts }) => {
+      this.#catalogues = { ...this.#catalogues, [language]: new Catalogue(texts) };
+    });
+  }
+}
+
+export const language = new LanguageState();
+
+/** A message in the language of the page. */
+export function t(message: string): string;
+export function t(parts: TemplateStringsArray, ...values: (string | number)[]): string;
+export function t(message: string | TemplateStringsArray, ...values: (string | number)[]): string {
+  const { catalogue } = language;
+  if (typeof message === "string") return catalogue?.read(message) ?? message;
+  const form = message.reduce((text, part, n) => `${text}{${n}}${part}`);
+  const text = catalogue?.texts[form] ?? form;
+  return fill(text, (n) => String(values[n - 1]));
+}
