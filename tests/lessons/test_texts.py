@@ -28,6 +28,7 @@ ENGLISH = re.compile(
 )
 TAGGED = re.compile(r"\bt`((?:[^`\\]|\\.)*)`")
 SAID = re.compile(r"\btext=\{\"((?:[^\"\\]|\\.)*)\"\}")
+COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 OTHERS = [language for language in texts.LANGUAGES if language != "en"]
 
 
@@ -62,9 +63,10 @@ def shown() -> set[str]:
     """The messages that stand in the sources of the page as such."""
     found = set()
     for name, source in sources().items():
-        if name.startswith(("learn", "lessons", "views")):
-            found |= {template(body) for body in TAGGED.findall(source)}
-            found |= {" ".join(body.split()) for body in SAID.findall(source)}
+        if name.startswith(("learn", "lessons", "views", "App")):
+            said = COMMENT.sub("", source)
+            found |= {template(body) for body in TAGGED.findall(said)}
+            found |= {" ".join(body.split()) for body in SAID.findall(said)}
     return found - {""}
 
 

@@ -11,23 +11,17 @@
  * English. limelight.texts does the same for the command line.
  */
 import { parse, router } from "./router.svelte";
+import { LANGUAGES } from "./schema";
 
-export type Language = "en" | "de" | "es";
+export type Language = keyof typeof LANGUAGES;
 
-/** Their names, in themselves. */
-export const LANGUAGES: Readonly<Record<Language, string>> = { en: "English", de: "Deutsch", es: "Español" };
+export type Texts = Readonly<Record<string, string>>;
 
-type Texts = Readonly<Record<string, string>>;
-
-const FILES: Readonly<Record<Exclude<Language, "en">, () => Promise<{ default: Texts }>>> = {
-  de: () => import("../../../src/limelight/texts/de.json"),
-  es: () => import("../../../src/limelight/texts/es.json"),
-};
 const KEY = "limelight.language";
 const GAP = /\{(\d+)\}/g;
 const SPECIAL = /[.*+?^${}()|[\]\\]/g;
 
-const known = (text: string | null | undefined): Language | null => (text && text in LANGUAGES ? (text as Language) : null);
+const known = (text: string | null | undefined): Language | null => (text && Object.hasOwn(LANGUAGES, text) ? (text as Language) : null);
 
 function stored(): Language | null {
   try {
@@ -73,8 +67,14 @@ class LanguageState {
   /** Where nobody has chosen. */
   #start: Language = "en";
   #catalogues: Partial<Record<Language, Catalogue>> = $state.raw({});
+  /** The one in effect: other areas speak English. Derived, so that texts stay as the address changes. */
+  now: Language = $derived(router.route.area === "learn" && this.#catalogues[this.choice] ? this.choice : "en");
+  catalogue: Catalogue | null = $derived(this.#catalogues[this.now] ?? null);
+  #open: ((language: Language) => Promise<Texts>) | null = null;
 
-  constructor() {
+  /** The lessons bring the translations, and the choice kept in the browser counts from then on. */
+  bring(open: (language: Language) => Promise<Texts>): void {
+    this.#open = open;
     this.#take(stored() ?? this.#start);
   }
 
@@ -82,15 +82,6 @@ class LanguageState {
   begin(address: string): void {
     this.#start = known(parse(address).query["page.language"]) ?? "en";
     if (!("page.language" in router.route.query)) this.#take(stored() ?? this.#start);
-  }
-
-  /** The one in effect: other areas speak English. */
-  get now(): Language {
-    return router.route.area === "learn" && this.#catalogues[this.choice] ? this.choice : "en";
-  }
-
-  get catalogue(): Catalogue | null {
-    return this.now === "en" ? null : (this.#catalogues[this.now] ?? null);
   }
 
   choose(language: Language): void {
@@ -117,7 +108,7 @@ class LanguageState {
   #take(language: Language): void {
     this.choice = language;
     if (language === "en" || this.#catalogues[language]) return;
-    void FILES[language]().then(({ default: texts }) => {
+    void this.#open?.(language).then((texts) => {
       this.#catalogues = { ...this.#catalogues, [language]: new Catalogue(texts) };
     });
   }
