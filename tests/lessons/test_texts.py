@@ -19,7 +19,14 @@ from tests.lessons.said import sentences
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "web/src"
 # The files of Python whose own words are messages.
-SPEAKING = ("cli/exercise.py", "learn/exercises/sheet.py", "lessons/page.py", "report/page.py")
+SPEAKING = (
+    "cli/exercise.py",
+    "learn/exercises/sheet.py",
+    "learn/experiments/__init__.py",
+    "lessons/page.py",
+    "report/page.py",
+)
+TEMPLATE = re.compile(r"`([^`\\]*)`")
 LITERAL = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"")
 # Words that no sentence in another language has.
 ENGLISH = re.compile(
@@ -83,6 +90,7 @@ def literals() -> frozenset[str]:
     for name, source in sources().items():
         if name.startswith(("learn", "lessons", "views", "lib")):
             found |= {json.loads(body) for body in LITERAL.findall(source) if "\\u{" not in body}
+            found |= {template(body) for body in TEMPLATE.findall(source)}
     for name in SPEAKING:
         tree = ast.parse((ROOT / "src/limelight" / name).read_text("utf-8"))
         found |= {node.value for node in ast.walk(tree)
@@ -156,6 +164,15 @@ def test_no_translation_is_left_over(language: str) -> None:
     read = {message for sentence in sentences() for message in used(sentence, language)}
     idle = set(texts.texts(language)) - shown() - literals() - read
     assert sorted(idle) == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_every_sentence_of_a_table_is_translated(language: str) -> None:
+    tables = [source for name, source in sources().items() if name.endswith("texts.ts")]
+    said = {json.loads(body) for source in tables for body in LITERAL.findall(source)}
+    told = {text for text in said if " " in text and re.search(r"[A-Za-z]{3}", text)}
+    assert len(told) > 100
+    assert sorted(told - set(texts.texts(language))) == []
 
 
 @pytest.mark.parametrize("language", OTHERS)
