@@ -168,7 +168,11 @@ def test_no_translation_is_left_over(language: str) -> None:
 
 @pytest.mark.parametrize("language", OTHERS)
 def test_every_sentence_of_a_table_is_translated(language: str) -> None:
-    tables = [source for name, source in sources().items() if name.endswith("texts.ts")]
+    tables = [
+        re.sub(r"/\*\*.*?\*/", "", source, flags=re.DOTALL)
+        for name, source in sources().items()
+        if name.endswith("texts.ts")
+    ]
     said = {json.loads(body) for source in tables for body in LITERAL.findall(source)}
     told = {text for text in said if " " in text and re.search(r"[A-Za-z]{3}", text)}
     assert len(told) > 100
