@@ -65,21 +65,15 @@ class LanguageState {
   readonly name = "page";
   choice: Language = $state("en");
   #catalogues: Partial<Record<Language, Catalogue>> = $state.raw({});
+  /** The one in effect: other areas speak English. Derived, so that texts stay as the address changes. */
+  now: Language = $derived(router.route.area === "learn" && this.#catalogues[this.choice] ? this.choice : "en");
+  catalogue: Catalogue | null = $derived(this.#catalogues[this.now] ?? null);
   #open: ((language: Language) => Promise<Texts>) | null = null;
 
   /** The lessons bring the translations, and the choice kept in the browser counts from then on. */
   bring(open: (language: Language) => Promise<Texts>): void {
     this.#open = open;
     this.#take(stored());
-  }
-
-  /** The one in effect: other areas speak English. */
-  get now(): Language {
-    return router.route.area === "learn" && this.#catalogues[this.choice] ? this.choice : "en";
-  }
-
-  get catalogue(): Catalogue | null {
-    return this.now === "en" ? null : (this.#catalogues[this.now] ?? null);
   }
 
   choose(language: Language): void {
