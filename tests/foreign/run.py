@@ -86,7 +86,11 @@ def outcomes(suite: Suite, folder: Path, more: list[str]) -> dict[str, str]:
     environment = {
         **os.environ,
         "LIMELIGHT_FOREIGN": suite.name,
-        "PYTHONPATH": os.pathsep.join((str(HERE), str(ROOT / "src"))),  # theirs has tests/, too
+        # The plugin by its own name: theirs has tests/, too. Then what the caller wants before the
+        # installed packages, such as the version that the sources are of.
+        "PYTHONPATH": os.pathsep.join(
+            (str(HERE), str(ROOT / "src"), *filter(None, (os.environ.get("PYTHONPATH"),)))
+        ),
     }
     options = (
         "-q",

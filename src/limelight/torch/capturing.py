@@ -109,7 +109,8 @@ def _sites(
             f"{model} asked for attention in a way that can be seen: torch's "
             f"scaled_dot_product_attention, nn.MultiheadAttention, flex_attention, limelight's "
             f"functions, or a softmax over [batch, heads, queries, keys]; TorchScript hides them "
-            f"all. Weights that you have yourself: limelight.Site.from_weights"
+            f"all, and on meta there are no numbers to keep. Weights that you have yourself: "
+            f"limelight.Site.from_weights"
         )
     where = f" among the modules of {model} that attend"
     chosen = None if wanted is None else {
