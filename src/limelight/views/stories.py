@@ -120,8 +120,9 @@ _STORIES: dict[str, tuple[str, str, tuple[Told, ...]]] = {
             (0, 1, (0, 29), "[CLS] looks at an empty place: under the sleeve, which is short",
              "What is not there tells too. On trousers this head looks beside the legs, on shoes "
              "above the toe, where a shirt would be."),
-            (2, 3, (0, 41), "[CLS] looks along the outline, beside and between what is worn",
-             "On trousers the light stands between the legs, on the bag inside its handle."),
+            (2, 1, (0, 36), "[CLS] looks along the sides, beside what is worn",
+             "On the pullover and the coat the light stands beside the sleeves, on the bag inside "
+             "its handle."),
         ),
     ),
 }  # fmt: skip
