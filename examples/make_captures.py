@@ -140,7 +140,8 @@ def vit() -> Capture:
     # The data set negates its photographs: to look at, they are dark on a light ground again.
     ink = 255 - np.repeat(pixels.numpy()[..., None], 3, axis=3)
     side = model.grid
-    tokens = ("[CLS]", *(f"{row},{column}" for row in range(side) for column in range(side)))
+    places = [(row + 1, column + 1) for row in range(side) for column in range(side)]
+    tokens = ("[CLS]", *(f"row {row}, column {column}" for row, column in places))
     source = {
         "title": "Vision transformer, trained here: pieces of clothing",
         "model": "vit, trained here on Fashion-MNIST",
