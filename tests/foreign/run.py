@@ -64,8 +64,8 @@ def sources(suite: Suite) -> Path | str:
             "--branch",
             f"v{version}",
         )
-        # Transformers' tests read some of their own from utils/.
-        top = sorted({"utils", *(test.partition("/")[0] for test in suite.tests)})
+        # Transformers' tests read some of their own from utils/, which reads src/.
+        top = sorted({"utils", "src", *(test.partition("/")[0] for test in suite.tests)})
         for command in (
             ("git", "clone", *short, suite.home, str(folder)),
             ("git", "-C", str(folder), "sparse-checkout", "set", *top),

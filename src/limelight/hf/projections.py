@@ -45,7 +45,10 @@ def transformer(model: Any) -> PreTrainedModel:
     """The Transformers model itself, out of what limelight.hf.load gives."""
     found = model if isinstance(model, PreTrainedModel) else getattr(model, "model", model)
     if not isinstance(found, PreTrainedModel):
-        raise ArgumentError(f"this takes a Transformers model, and got {type(model).__name__}")
+        raise ArgumentError(
+            f"this takes a Transformers model, and got {type(model).__name__}: give what "
+            f"limelight.hf.load or from_pretrained returns"
+        )
     return found
 
 

@@ -69,7 +69,10 @@ def capture(
     ['layers.0.self_attn', 'layers.1.self_attn']
     """
     if not isinstance(model, nn.Module):
-        raise ArgumentError(f"a capture takes a torch module, and got {type(model).__name__}")
+        raise ArgumentError(
+            f"a capture takes a torch module, and got {type(model).__name__}: weights that you "
+            f"have yourself go to limelight.Site.from_weights"
+        )
     wanted = _numbers(layers)
     names = Names(as_texts(tokens, "tokens"), as_texts(query_tokens, "query_tokens"), _flags(real))
     recorder = Recorder(patch.bare(model), wanted, values=values, bound=Bound(most_weights))
