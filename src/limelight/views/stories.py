@@ -117,7 +117,7 @@ _STORIES: dict[str, tuple[str, str, tuple[Told, ...]]] = {
         "A photograph in patches: every patch is a token, and one token more, [CLS], gathers what "
         "the piece of clothing is named by. Choose another entry to see another photograph.",
         (
-            (0, 1, (0, 29), "[CLS] looks at an empty place: under the sleeve, which is short",
+            (0, 1, (0, 29), "[CLS] looks at an empty place: of a T-shirt, under its short sleeve",
              "What is not there tells too. On trousers this head looks beside the legs, on shoes "
              "above the toe, where a shirt would be."),
             (2, 1, (0, 36), "[CLS] looks along the sides, beside what is worn",
