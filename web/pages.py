@@ -24,7 +24,7 @@ WEB = Path(__file__).resolve().parent
 STATIC = WEB.parent / "src" / "limelight" / "studio" / "static"
 MARK = ".sources"  # holds the digest of what the pages were built from
 SOURCES = ("src", "public", "index.html", "package.json", "package-lock.json", "vite.config.ts",
-           "svelte.config.js", "tsconfig.json")  # fmt: skip
+           "svelte.config.js", "tsconfig.json", "../src/limelight/texts")  # fmt: skip
 OLDEST = (20, 19)
 
 
@@ -38,8 +38,10 @@ def digest() -> str:
     for source in SOURCES:
         top = WEB / source
         for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
-            if path.is_file() and not path.name.endswith(".test.ts"):
-                found.update(path.relative_to(WEB).as_posix().encode() + b"\0" + path.read_bytes())
+            if path.is_file() and path.suffix not in (".py", ".pyc") and ".test." not in path.name:
+                found.update(
+                    path.relative_to(WEB.parent).as_posix().encode() + b"\0" + path.read_bytes()
+                )
     return found.hexdigest()[:32]
 
 

@@ -14,7 +14,7 @@ SOURCE = Path(limelight.__file__).parent
 # stands higher or lower than the rest of its folder is named apart.
 LAYERS = (
     ("errors",),
-    ("arrays", "records", "offers", "writing", "intake", "dropout"),
+    ("arrays", "records", "offers", "writing", "intake", "dropout", "texts"),
     ("masks",),
     ("call",),
     ("reference",),

@@ -24,7 +24,7 @@ when its score reaches the kind's threshold and twice the chance, over at least 
 from fewer does not hold (bench/kinds.py measures it). Padding is no row, no key and no token.
 
 Only the target cells are computed, one dot product each: O(n) of them, never the n×n matrix; where
-repeated tokens make more than 262,144 for a kind (65,536 for some), an even sample of the rows is
+repeated tokens make more than 65,536 for a kind (16,384 for some), an even sample of the rows is
 judged.
 """
 

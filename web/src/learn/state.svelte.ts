@@ -22,6 +22,7 @@
  * part that it does not name stays as it is, so that plain links between parts lose nothing.
  */
 import { untrack } from "svelte";
+import { language, type Texts } from "$lib/language.svelte";
 import { href, router } from "$lib/router.svelte";
 
 /** Something whose state the address holds, under a name. */
@@ -183,7 +184,7 @@ class Lessons {
   /** An address that opens on a part as it is now, the untouched fields too. */
   link(names: readonly string[]): string {
     const bare = location.href.split("#")[0]!;
-    return bare + href("learn", [names[0]!], this.#query(this.#of(names), true));
+    return bare + href("learn", [names[0]!], { ...this.#query(this.#of(names), true), ...this.#query([language]) });
   }
 
   #of(names: readonly string[]): Kept[] {
@@ -215,6 +216,10 @@ class Lessons {
 }
 
 export const lessons = new Lessons();
+
+const TEXTS = import.meta.glob<Texts>("../../../src/limelight/texts/*.json", { import: "default" });
+language.bring((code) => TEXTS[`../../../src/limelight/texts/${code}.json`]!());
+lessons.register(language);
 
 export const register = <K extends Kept>(part: K): K => lessons.register(part);
 

@@ -751,6 +751,7 @@ export const LEAST = 0.02;
 export const PEAKED = 0.8;
 export const SATURATED = 0.95;
 export const HIDDEN_CHANGE = -2.0;
+export const LANGUAGES = {"en": "English", "de": "Deutsch", "es": "Español"};
 
 export const FIGURES: readonly FigureKind[] = [
   {"name": "saturated", "title": "Saturated rows", "meaning": "share of rows whose largest weight is at least 0.95", "lit": "high", "scale": [0.0, 1.0]},
