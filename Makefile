@@ -6,7 +6,7 @@ PAGES := $(PY) web/pages.py
 NATIVE := pyproject.toml CMakeLists.txt $(wildcard csrc/*)
 WEB := $(shell find web/src web/public -type f) web/index.html web/vite.config.ts web/package-lock.json web/pages.py \
 	$(wildcard src/limelight/texts/*.json)
-SCHEMA := web/generate.py $(wildcard src/limelight/views/*.py src/limelight/studio/api/*.py src/limelight/journal/*.py)
+SCHEMA := web/generate.py $(wildcard src/limelight/texts/*.py src/limelight/views/*.py src/limelight/studio/api/*.py src/limelight/journal/*.py)
 STATIC := src/limelight/studio/static/index.html
 export HF_HUB_OFFLINE = 1
 

@@ -19,7 +19,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect
 
-from limelight import journal
+from limelight import journal, texts
 from limelight.health import PEAKED, SATURATED
 from limelight.lessons.data import LessonsData
 from limelight.looking.pyramid import SIDE
@@ -41,7 +41,7 @@ CONSTANTS = {
     "TILE_SIDE": SIDE, "HIDDEN": tiles.HIDDEN, "HIDDEN_16": tiles.HIDDEN_16,
     "NAN_16": tiles.NAN_16, "LIT_16": tiles.LIT_16, "HIDDEN_WORD": tiles.HIDDEN_WORD,
     "NAN_WORD": tiles.NAN_WORD, "LEAST": looks.LEAST, "PEAKED": PEAKED, "SATURATED": SATURATED,
-    "HIDDEN_CHANGE": differences.HIDDEN_CHANGE,
+    "HIDDEN_CHANGE": differences.HIDDEN_CHANGE, "LANGUAGES": texts.LANGUAGES,
 }  # fmt: skip
 TOKENS = {
     "surface": "surface", "ink": "ink", "ink-soft": "soft", "line": "line", "hidden": "hidden",

@@ -22,7 +22,7 @@
  * part that it does not name stays as it is, so that plain links between parts lose nothing.
  */
 import { untrack } from "svelte";
-import { language } from "$lib/language.svelte";
+import { language, type Texts } from "$lib/language.svelte";
 import { href, router } from "$lib/router.svelte";
 
 /** Something whose state the address holds, under a name. */
@@ -217,6 +217,8 @@ class Lessons {
 
 export const lessons = new Lessons();
 
+const TEXTS = import.meta.glob<Texts>("../../../src/limelight/texts/*.json", { import: "default" });
+language.bring((code) => TEXTS[`../../../src/limelight/texts/${code}.json`]!());
 lessons.register(language);
 
 export const register = <K extends Kept>(part: K): K => lessons.register(part);

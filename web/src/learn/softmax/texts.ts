@@ -1,7 +1,9 @@
 /** The words of "why softmax". */
+import { t } from "$lib/language.svelte";
+
 export const TEXTS = {
   scores: "Scores",
-  score: (n: number): string => `score ${n + 1}`,
+  score: (n: number): string => t`score ${n + 1}`,
   nudge: "Nudge the second score",
   ways: {
     softmax: { title: "Softmax", formula: "eˢ ÷ Σ eˢ", good: "Always positive, always sums to 1, and a small nudge moves the shares a little." },
@@ -16,7 +18,6 @@ export const TEXTS = {
       good: "One value is taken whole and all others are lost. A nudge changes nothing at all, until the winner flips: there is no slope along which a model could learn.",
     },
   },
-  moved: "The nudge moves the second share by",
   shift: "Add 10 to every score",
   told: "Softmax does not pick the maximum: it shares by how far apart scores are, and only their differences count. Adding the same number to all of them changes nothing.",
 } as const;

@@ -1,6 +1,7 @@
 /** The sum behind the number that is pointed at, written out. */
 import type { Matrix, Trace } from "$lib/attention";
 import { number, operand } from "$lib/format";
+import { t } from "$lib/language.svelte";
 import type { Term } from "$views/FormulaMathML.svelte";
 import { FEATURES, ROLES, type Weights } from "../toy.svelte";
 
@@ -39,33 +40,37 @@ function products(a: readonly number[], b: readonly number[], total: number): st
 
 export function arithmetic(stage: Term, toy: Toy, { table, row, column }: Point): Sum {
   const { words, trace } = toy;
-  const from = `“${words[row]}”`;
-  const to = `“${words[column]}”`;
+  const word = words[row]!;
+  const other = words[column]!;
   const { raw, scaled, allowed, rows } = trace;
   switch (stage) {
     case "input":
       return {
         what: toy.drawn[row]
-          ? `Drawn at random for ${from}: how much of a ${FEATURES[column]} is it?`
-          : `How much of a ${FEATURES[column]} is ${from}?`,
+          ? t`Drawn at random for “${word}”: how much of a ${t(FEATURES[column]!)} is it?`
+          : t`How much of a ${t(FEATURES[column]!)} is “${word}”?`,
         lines: [short(toy.x[row]![column]!)],
       };
     case "project": {
-      const verb = { query: "seeks", key: "offers", value: "hands over" }[table];
+      const role = t(ROLES[column]!);
       const w = toy.w[table].map((line) => line[column]!);
       return {
-        what: `How much ${ROLES[column]} ${from} ${verb}: its row of X times that column of W`,
+        what: {
+          query: t`How much ${role} “${word}” seeks: its row of X times that column of W`,
+          key: t`How much ${role} “${word}” offers: its row of X times that column of W`,
+          value: t`How much ${role} “${word}” hands over: its row of X times that column of W`,
+        }[table],
         lines: products(toy.x[row]!, w, toy[table][row]![column]!),
       };
     }
     case "compare":
       return {
-        what: `The query of ${from} times the key of ${to}`,
+        what: t`The query of “${word}” times the key of “${other}”`,
         lines: products(toy.query[row]!, toy.key[column]!, raw[row]![column]!),
       };
     case "scale":
       return {
-        what: `The score of ${from} for ${to}, divided by √${toy.key[0]!.length}`,
+        what: t`The score of “${word}” for “${other}”, divided by √${toy.key[0]!.length}`,
         lines: [
           `${exact(raw[row]![column]!)} ÷ ${exact(Math.sqrt(toy.key[0]!.length))}`,
           `= ${exact(scaled[row]![column]!)}`,
@@ -73,15 +78,15 @@ export function arithmetic(stage: Term, toy: Toy, { table, row, column }: Point)
       };
     case "mask":
       return allowed[row]![column]
-        ? { what: `${from} may look at ${to}: the score stays`, lines: [exact(scaled[row]![column]!)] }
-        : { what: `${to} comes after ${from} and is hidden: the score becomes`, lines: ["−∞"] };
+        ? { what: t`“${word}” may look at “${other}”: the score stays`, lines: [exact(scaled[row]![column]!)] }
+        : { what: t`“${other}” comes after “${word}” and is hidden: the score becomes`, lines: ["−∞"] };
     case "normalise": {
       const { powers, sum, max, weights } = rows[row]!;
       if (!allowed[row]![column]) {
-        return { what: `${to} is hidden from ${from}`, lines: ["e^(−∞) = 0", `0 ÷ ${exact(sum)}`, "= 0"] };
+        return { what: t`“${other}” is hidden from “${word}”`, lines: ["e^(−∞) = 0", `0 ÷ ${exact(sum)}`, "= 0"] };
       }
       return {
-        what: `The share of ${to} in the row of ${from}, whose largest score ${exact(max)} is taken off first`,
+        what: t`The share of “${other}” in the row of “${word}”, whose largest score ${exact(max)} is taken off first`,
         lines: [
           `e^(${exact(scaled[row]![column]!)} − ${operand(max, exact)}) = ${exact(powers[column]!)}`,
           `${exact(powers[column]!)} ÷ ${exact(sum)}`,
@@ -91,7 +96,7 @@ export function arithmetic(stage: Term, toy: Toy, { table, row, column }: Point)
     }
     case "mix":
       return {
-        what: `How much ${ROLES[column]} reaches ${from}: its weights times that column of V`,
+        what: t`How much ${t(ROLES[column]!)} reaches “${word}”: its weights times that column of V`,
         lines: products(
           trace.weights[row]!,
           toy.value.map((line) => line[column]!),

@@ -4,6 +4,7 @@
  */
 import type { Matrix, Trace, Vector } from "$lib/attention";
 import { fixed, number, operand, percent } from "$lib/format";
+import { t } from "$lib/language.svelte";
 import type { Term } from "$views/FormulaMathML.svelte";
 import { FEATURES, ROLES, type Weights } from "../../toy.svelte";
 import type { Point } from "../arithmetic";
@@ -66,6 +67,8 @@ const list = (row: Vector): string => `[${row.map(two).join(", ")}]`;
 const added = (a: Vector, b: Vector, sum: number): string =>
   `${a.map((x, n) => `${operand(x, short)}·${operand(b[n]!, short)}`).join(" + ")} = ${two(sum)}`;
 
+const said = (names: readonly string[]): string[] => names.map((name) => t(name));
+
 /** The motion of a stage, for the row that is pointed at; null where nothing moves. */
 export function motion(stage: Term, toy: Toy, at: Pick<Point, "table" | "row">): Motion | null {
   const { words, trace } = toy;
@@ -75,15 +78,14 @@ export function motion(stage: Term, toy: Toy, at: Pick<Point, "table" | "row">):
     case "input":
       return null;
     case "project": {
-      const view = { query: "query", key: "key", value: "value" }[at.table];
       const columns = ROLES.map((_, c) => toy.w[at.table].map((line) => line[c]!));
-      return slide(FEATURES, toy.x[row]!, columns, ROLES, toy[at.table][row]!, [
-        TEXTS.project.start(word, view),
-        ...ROLES.map((role, c) => TEXTS.project.stop(word, role, added(toy.x[row]!, columns[c]!, toy[at.table][row]![c]!))),
+      return slide(said(FEATURES), toy.x[row]!, columns, said(ROLES), toy[at.table][row]!, [
+        TEXTS.project[at.table](word),
+        ...said(ROLES).map((role, c) => TEXTS.project.stop(word, role, added(toy.x[row]!, columns[c]!, toy[at.table][row]![c]!))),
       ]);
     }
     case "compare":
-      return slide(ROLES, toy.query[row]!, toy.key, words, trace.raw[row]!, [
+      return slide(said(ROLES), toy.query[row]!, toy.key, words, trace.raw[row]!, [
         TEXTS.compare.start(word),
         ...words.map((other, j) => TEXTS.compare.stop(word, other, added(toy.query[row]!, toy.key[j]!, trace.raw[row]![j]!))),
       ]);
@@ -103,7 +105,7 @@ export function motion(stage: Term, toy: Toy, at: Pick<Point, "table" | "row">):
       const shifted = logits.map((s) => (s === null ? null : s - top));
       return {
         picture: { ...pour(words, [logits, shifted, powers, weights], ["score", "score", "power", "share"]), sum },
-        said: [TEXTS.normalise.start(word), TEXTS.normalise.shifted(two(top)), TEXTS.normalise.powers(two(sum)), TEXTS.normalise.shares],
+        said: [TEXTS.normalise.start(word), TEXTS.normalise.shifted(two(top)), TEXTS.normalise.powers(two(sum)), t(TEXTS.normalise.shares)],
       };
     }
     case "mix":
@@ -124,9 +126,9 @@ const shown = ({ scaled, allowed }: Trace, row: number): (number | null)[] =>
   scaled[row]!.map((s, j) => (allowed[row]![j] ? s : null));
 
 function masked({ allowed }: Trace, row: number, words: readonly string[]): string {
-  if (allowed.every((line) => line.every(Boolean))) return TEXTS.mask.none;
-  const hidden = words.filter((_, j) => !allowed[row]![j]).map((word) => `“${word}”`);
-  if (!hidden.length) return TEXTS.mask.last;
+  if (allowed.every((line) => line.every(Boolean))) return t(TEXTS.mask.none);
+  const hidden = words.filter((_, j) => !allowed[row]![j]).map((word) => t`“${word}”`);
+  if (!hidden.length) return t(TEXTS.mask.last);
   return hidden.length === 1 ? TEXTS.mask.stop(hidden[0]!) : TEXTS.mask.more(hidden.join(", "));
 }
 
@@ -136,22 +138,22 @@ function flow({ weights, allowed, output }: Trace, row: number, words: readonly 
     sums.push(sums[j]!.map((sum, c) => (allowed[row]![j] ? sum + weights[row]![j]! * value[c]! : sum)));
   }
   sums[words.length] = [...(output?.[row] ?? sums[words.length]!)];
-  const said = words.map((word, j) => {
+  const stops = words.map((word, j) => {
     if (!allowed[row]![j]) return TEXTS.mix.hidden(word);
     const tell = j === words.length - 1 ? TEXTS.mix.end : TEXTS.mix.stop;
     return tell(percent(weights[row]![j]!), word, list(sums[j + 1]!));
   });
   return {
-    picture: { kind: "flow", names: words, entries: ROLES, weights: weights[row]!, allowed: allowed[row]!, values, sums },
-    said: [TEXTS.mix.start(words[row] ?? ""), ...said],
+    picture: { kind: "flow", names: words, entries: said(ROLES), weights: weights[row]!, allowed: allowed[row]!, values, sums },
+    said: [TEXTS.mix.start(words[row] ?? ""), ...stops],
   };
 }
 
 /** How far one is between two stops, eased: slow at both ends. */
 export function eased(moment: number): { from: number; to: number; part: number } {
   const from = Math.floor(moment);
-  const t = moment - from;
-  return { from, to: Math.ceil(moment), part: t * t * (3 - 2 * t) };
+  const on = moment - from;
+  return { from, to: Math.ceil(moment), part: on * on * (3 - 2 * on) };
 }
 
 export const between = (a: number, b: number, part: number): number => a + (b - a) * part;

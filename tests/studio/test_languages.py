@@ -1,0 +1,132 @@
+"""Learn in other languages: no English is left, the choice is kept, and the page says what it speaks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from limelight import texts
+from tests.studio.conftest import Running, Watcher
+
+OTHERS = [language for language in texts.LANGUAGES if language != "en"]
+
+# Every part, and what is set in it so that all it can say is seen.
+SHOWN: dict[str, tuple[str, ...]] = {
+    "step": (
+        *(f"step.stage={stage}" for stage in ("input", "project", "compare", "scale", "mix")),
+        "step.stage=project&step.table=key", "step.stage=project&step.table=value",
+        "step.stage=mask&step.causal=1", "step.stage=normalise&step.causal=1",
+        "step.sentence=Xyzzy+the+plugh", "step.sentence=Xyzzy&step.stage=mask",
+    ),
+    "map": ("map.of=real", "map.of=toy", "map.row=0&map.column=3"),
+    "lab": ("lab.keys=4", "lab.d_k=1024&lab.scaled=0&lab.keys=8&lab.draw=3",
+            "lab.d_k=5&lab.scaled=0&lab.keys=8&lab.draw=3"),
+    "example": ("example.query=2,1", "example.query=90,1"),
+    "scaling": ("scaling.d_k=64", "scaling.d_k=1", "scaling.scores=1;1;1"),
+    "training": tuple(
+        f"training.setting={setting}&training.figure={figure}&training.d_k={size}"
+        for setting, figure, size in (
+            ("unit", "loss", 256), ("small", "score_gradient", 16), ("unit-sgd", "spread", 64),
+            ("unit", "saturated", 16),
+        )
+    ),
+    "softmax": ("softmax.scores=2,1,-1", "softmax.scores=2,1,1", "softmax.scores=2,-1,-1"),
+}  # fmt: skip
+
+# What is the same in every language: signs, names, what a model reads, and commands.
+SAME = re.compile(
+    r"""[A-Za-zΣ]\d?|d_?k|max|[Ss]oftmax|[Aa]rgmax|logits|tanh|ln|float64|W_[QK]|Adam|SGD|BERT
+    |limelight|Explore|Learn|Watch|English|Deutsch|Español|SmolLM2.*|135M.*|Vaswani|et|al
+    |PageUp|PageDown|Escape|[Tt]he|curious|cat|watched|bird|Xyzzy|plugh""",
+    re.VERBOSE,
+)
+# A sentence that has one of these is English; also one of which a piece alone was translated.
+ENGLISH = re.compile(
+    "and|of|is|with|what|which|that|this|not|from|how|each|only|are|its|does|one|by|to|they|as|be|for|it"
+    "|than|then|there|where|when|you|your"
+)
+# Words of one language that happen to be English too.
+ALIKE = {
+    "de": {"Query", "Queries", "Key", "Keys", "Value", "Values", "Score", "Scores", "Gradient", "Loss",
+           "Bias", "Attention", "Seeds", "Norm", "Logits", "Argmax"},
+    "es": {"no", "a"},
+}  # fmt: skip
+
+TEXTS = """() => {
+  const found = {};
+  const skipped = "script, style, noscript, body [lang=en], math, .math, code, data, input";
+  const add = (node, text) => {
+    const own = node.closest("#training") ?? node.closest("section[id]");
+    const where = own ? own.id : "page";
+    (found[where] ??= []).push(text.replace(/\\s+/g, " ").trim());
+  };
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const node = walk.currentNode.parentElement;
+    if (!node.closest(skipped)) add(node, walk.currentNode.data);
+  }
+  for (const name of ["aria-label", "aria-valuetext", "aria-roledescription", "title", "placeholder"])
+    for (const node of document.querySelectorAll(`[${name}]`))
+      if (!node.closest("body [lang=en]")) add(node, node.getAttribute(name));
+  return found;
+}"""
+
+
+def words(text: str) -> set[str]:
+    return set(re.findall(r"[^\W\d_](?:[\w’-]*\w)?", text))
+
+
+def foreign(text: str) -> set[str]:
+    return {word for word in words(text) if not SAME.fullmatch(word)}
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Any, studio: Running) -> Iterator[Any]:
+    """One tab for all that is only read."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+    context.set_default_timeout(45_000)
+    watcher = Watcher(studio.origin)
+    watcher.attach(context)
+    page = context.new_page()
+    page.goto(f"{studio.origin}/?token={studio.token}#/learn")
+    settled(page)
+    yield page
+    context.close()
+    assert watcher.problems == []
+
+
+def settled(page: Any) -> None:
+    page.locator("#map .halves[aria-busy=false]").wait_for()
+    page.locator("#training .waiting").wait_for(state="detached")
+
+
+def said(page: Any, language: str, addresses: list[str]) -> dict[str, set[str]]:
+    """All that the parts say at these addresses, by part."""
+    found: dict[str, set[str]] = {}
+    for address in addresses:
+        page.evaluate(
+            "hash => (location.hash = hash)", f"#/learn?{address}&page.language={language}"
+        )
+        page.wait_for_function("code => document.documentElement.lang === code", arg=language)
+        page.wait_for_timeout(60)
+        for part, lines in page.evaluate(TEXTS).items():
+            found.setdefault(part, set()).update(lines)
+    return found
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_no_english_is_left(tab: Any, language: str) -> None:
+    addresses = [state for states in SHOWN.values() for state in states]
+    english, other = said(tab, "en", addresses), said(tab, language, addresses)
+    left = {}
+    for part in ("page", *SHOWN):
+        assert len(english[part]) > 10, part
+        same = {t for t in english[part] & other[part] if foreign(t) - ALIKE[language]}
+        mixed = {t for t in other[part] if any(map(ENGLISH.fullmatch, words(t)))}
+        if same | mixed:
+            left[part] = sorted(same | mixed)
+    assert left == {}, json.dumps(left, indent=1, ensure_ascii=False)
