@@ -55,7 +55,8 @@ def main(versions: str = "", built: str = str(ROOT)) -> int:
     names = [re.split("[=>]", each)[0] for each in floors()]
     subprocess.run([str(python), "-c", listed % names], check=True)
     here = [str(ROOT / test) for test in TESTS]
-    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *here]
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider",
+               "--hypothesis-profile=ci", *here]  # fmt: skip
     if versions == "oldest":  # among themselves, old packages and new ones warn: not of us
         command += ["-W", "ignore::DeprecationWarning"]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
