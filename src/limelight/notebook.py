@@ -82,15 +82,15 @@ def show(
     return widget(held, batch if isinstance(what, Capture) else 0, budget)
 
 
-def lesson(part: str, *, height: int = 760, **state: Any) -> Lesson:
-    """A part of the lessons in a frame of its own; `state` is what it opens on.
+def lesson(part: str, *, height: int = 760, language: str = "en", **state: Any) -> Lesson:
+    """A part of the lessons in a frame of its own, in a language; `state` is what it opens on.
 
     The names are those of the part's address: lesson("lab", d_k=256, scaled=False, keys=8). It runs
     in the page, without a kernel, and stays in the notebook.
     """
     if isinstance(height, bool) or not isinstance(height, int) or height < 1:
         raise ArgumentError(f"height={height!r}: give it in pixels, a whole number ≥ 1")
-    return Lesson(lessons(part, **state), height)
+    return Lesson(lessons(part, language=language, **state), height)
 
 
 @dataclass(frozen=True, repr=False)

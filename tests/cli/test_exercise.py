@@ -125,6 +125,48 @@ def test_sheet(tmp_path):
     assert json.loads(run(*given, "--json").stdout) == sheet(7, 4, [2, 4]).to_dict()
 
 
+@pytest.mark.parametrize(
+    ("language", "said"),
+    [
+        ("de", ["Stufe 0, Aufgabe 0: das Rechenbeispiel", "Query = [2, 1]", "1 von 7  Vergleichen:",
+                "Multipliziere Query und Key Zahl für Zahl", "✗ Die Scores wurden nicht skaliert",
+                "Key 0: 5 / √2 = 3.535534", "✓ Richtig: Key 0 passt am besten",
+                "Geschafft: 5 von 7 Schritten allein, 5 auf Anhieb; 1 mit einem Tipp.",
+                "limelight exercise --level 1 --language de (zwei Keys, d_k = 2)"]),
+        ("es", ["Nivel 0, ejercicio 0: el ejemplo resuelto", "consulta = [2, 1]",
+                "1 de 7  Comparar:", "✗ Las puntuaciones no se escalaron",
+                "clave 0: 5 / √2 = 3.535534", "Hecho: 5 de 7 pasos por tu cuenta"]),
+    ],
+)  # fmt: skip
+def test_in_another_language(language, said):
+    lines = ["hint", RIGHT[0], "5,2,-1", "show", *RIGHT[2:]]
+    result = run("--level", "0", "--language", language, lines=lines)
+    assert result.exit_code == 0
+    told = " ".join(result.stdout.split())
+    for text in said:
+        assert " ".join(text.split()) in told
+    assert not {"the", "and", "each", "weight"} & set(result.stdout.split())
+
+
+def test_json_in_another_language():
+    given = ["--level", "0", "--language", "de", "--check", "scaled=5,2,-1", "--json"]
+    found = json.loads(run(*given).stdout)
+    assert found["feedback"][0]["kind"] == "not-scaled"
+    assert found["feedback"][0]["instead"].startswith("Teile jedes Skalarprodukt durch √d_k")
+    assert found["exercise"]["steps"][4]["step"] == "key"
+    assert found["exercise"]["steps"][4]["options"][0] == "Key 0 = [2, 1]"
+    questions = json.loads(run("--quiz", "--json", "--language", "es").stdout)
+    assert questions[1]["text"] == "¿Sobre qué actúa la softmax?"
+
+
+def test_sheet_and_quiz_in_another_language(tmp_path):
+    target = tmp_path / "hoja.html"
+    given = ["--sheet", "--seed", "7", "--count", "2", "--language", "es", "-o", str(target)]
+    assert "2 ejercicios, semilla 7" in run(*given).stdout.replace("\n", " ")
+    assert target.read_text() == sheet(7, 2, language="es").to_html()
+    assert "Angehalten nach 0 von" in run("--quiz", "--language", "de", lines=["quit"]).stdout
+
+
 def test_quiz():
     letters = ["abc"[question.right] for question in QUIZ]
     result = run("--quiz", lines=letters)
@@ -155,6 +197,7 @@ def test_quiz():
         (["--sheet", "--level", "0"], "there is no level 0 for a sheet: choose from 1 to 5"),
         (["--sheet", "--count", "0"], "count=0: give a whole number from 1 to 200"),
         (["--sheet", "-o", "sheet.pdf"], "it is written as .html"),
+        (["--language", "fr"], "no texts in 'fr': choose en, de, es"),
         (["--seed", "-1"], "seed=-1: give a whole number ≥ 0"),
     ],
 )

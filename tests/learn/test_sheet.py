@@ -102,6 +102,32 @@ def test_errors(given, message):
         sheet(**given)
 
 
+@pytest.mark.parametrize(
+    ("language", "said", "reason"),
+    [
+        ("de", ["Attention von Hand", "Größtes Gewicht: Key", "verdeckt", "Gewicht × Value"],
+         "Sein Key passt am besten, und nur das Gewicht zählt."),
+        ("es", ["Atención a mano", "Mayor peso: clave", "oculta", "peso × valor"],
+         "Su clave es la que mejor encaja, y solo cuenta el peso."),
+    ],
+)  # fmt: skip
+def test_a_sheet_in_another_language_asks_the_same(language, said, reason):
+    made = sheet(seed=7, count=12, language=language)
+    assert made.exercises == MADE.exercises
+    page = unescape(made.to_html())
+    assert f'<html lang="{language}">' in page
+    assert Cells(made.to_html()).found == Cells(MADE.to_html()).found  # the same figures
+    for text in (*said, reason, f"--seed EXERCISE --language {language}"):
+        assert text in page
+    words = re.sub(r"<style>.*</style>|<code>.*?</code>|<[^>]*>", " ", page, flags=re.DOTALL)
+    assert re.findall(r"\b(?:the|of|and|is|weight|each|hidden|with)\b", words) == []
+
+
+def test_a_language_that_is_not_there():
+    with pytest.raises(ArgumentError, match="no texts in 'fr': choose en, de, es"):
+        sheet(1, 1, language="fr")
+
+
 def test_the_title_is_text():
     page = sheet(1, 1).to_html(title="<b>Class 7 & 8</b>")
     assert "&lt;b&gt;Class 7 &amp; 8&lt;/b&gt;" in page

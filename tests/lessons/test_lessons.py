@@ -55,6 +55,31 @@ def test_what_is_not_there_is_refused(part: str | None, state: dict, message: st
         lessons_data(part, state)
 
 
+def test_the_language_to_open_in_stands_in_the_address() -> None:
+    assert lessons_data(language="de").address == "#/learn?page.language=de"
+    made = lessons_data("lab", {"d_k": 256}, language="es")
+    assert made.address == "#/learn/lab?lab.d_k=256&page.language=es"
+    with pytest.raises(ArgumentError, match="no texts in 'fr': choose en, de, es"):
+        lessons_data(language="fr")
+
+
+@built
+def test_pages_in_another_language(tmp_path: Path) -> None:
+    page = lessons("lab", language="de", d_k=64)
+    assert '<html lang="de">' in page
+    assert "<title>Attention, bei Licht besehen</title>" in page
+    assert held(page)["address"] == "#/learn/lab?lab.d_k=64&page.language=de"
+    write_site(tmp_path / "site", language="es")
+    for name in ("index.html", "lab.html"):
+        page = (tmp_path / "site" / name).read_text(encoding="utf-8")
+        assert '<html lang="es">' in page
+        assert "page.language=es" in held(page)["address"]
+    with pytest.raises(ArgumentError, match="no texts in 'fr'"):
+        write_site(tmp_path / "other", language="fr")
+    assert not (tmp_path / "other").exists()
+    assert "page.language=de" in ll.notebook.lesson("lab", language="de")._repr_html_()
+
+
 @built
 def test_one_file_loads_nothing(tmp_path: Path) -> None:
     target = tmp_path / "lessons.html"
@@ -101,6 +126,10 @@ def test_the_command(tmp_path: Path) -> None:
     assert Path(target).read_text(encoding="utf-8") == lessons("lab")
     assert "give --force" in run("-o", target)[1]
     assert run("--site", folder)[0] == 0
+    spoken = str(tmp_path / "labor.html")
+    assert run("--part", "lab", "--language", "de", "-o", spoken)[0] == 0
+    assert Path(spoken).read_text(encoding="utf-8") == lessons("lab", language="de")
+    assert "choose en, de, es" in run("--language", "fr", "-o", str(tmp_path / "y.html"))[1]
     assert "holds files already" in run("--site", folder)[1]
     assert run("--site", folder, "--force", "--json")[0] == 0
     assert "leave out --part" in run("--site", folder, "--part", "lab")[1]

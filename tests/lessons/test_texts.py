@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,25 @@ import pytest
 
 from limelight import texts
 from limelight.errors import ArgumentError
+from tests.lessons.said import sentences
 
-WEB = Path(__file__).parents[2] / "web/src"
+ROOT = Path(__file__).parents[2]
+WEB = ROOT / "web/src"
+# The files of Python whose own words are messages.
+SPEAKING = (
+    "cli/exercise.py",
+    "learn/exercises/sheet.py",
+    "learn/experiments/__init__.py",
+    "lessons/page.py",
+    "report/page.py",
+)
+TEMPLATE = re.compile(r"`([^`\\]*)`")
+LITERAL = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"")
+# Words that no sentence in another language has.
+ENGLISH = re.compile(
+    r"\b(the|of|and|is|are|with|for|each|weights?|keys?|value|numbers?|scores?|to|from|by|it|its|that"
+    r"|this|they|not)\b"
+)
 TAGGED = re.compile(r"\bt`((?:[^`\\]|\\.)*)`")
 SAID = re.compile(r"\btext=\{\"((?:[^\"\\]|\\.)*)\"\}")
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -62,6 +81,102 @@ def shown() -> set[str]:
 def test_every_message_of_the_page_is_translated(language: str) -> None:
     missing = sorted(shown() - set(texts.texts(language)))
     assert missing == [], f"{len(missing)} messages are not in {language}.json"
+
+
+@cache
+def literals() -> frozenset[str]:
+    """The strings that stand in the sources of the page, and in the Python that speaks itself."""
+    found = set()
+    for name, source in sources().items():
+        if name.startswith(("learn", "lessons", "views", "lib")):
+            found |= {json.loads(body) for body in LITERAL.findall(source) if "\\u{" not in body}
+            found |= {template(body) for body in TEMPLATE.findall(source)}
+    for name in SPEAKING:
+        tree = ast.parse((ROOT / "src/limelight" / name).read_text("utf-8"))
+        found |= {node.value for node in ast.walk(tree)
+                  if isinstance(node, ast.Constant) and isinstance(node.value, str)}  # fmt: skip
+    return frozenset(found)
+
+
+def used(sentence: str, language: str) -> Iterator[str]:
+    """The messages that a sentence is translated by, its own and those of its gaps."""
+    held = texts.texts(language)
+    if sentence in held:
+        yield sentence
+        return
+    for message in forms(language):
+        found = texts._form(message).fullmatch(sentence)
+        if found:
+            yield message
+            for gap in found.groups():
+                yield from used(gap, language)
+            return
+
+
+@cache
+def forms(language: str) -> list[str]:
+    """As texts tries them: what leaves least open goes first."""
+    held = [message for message in texts.texts(language) if texts.GAP.search(message)]
+    return sorted(held, key=lambda message: -len(texts.GAP.sub("", message)))
+
+
+def untranslated(said: Iterable[str], language: str) -> list[str]:
+    """Sentences that no message reads, or that keep an English word."""
+    held = texts.texts(language)
+    told = {sentence: texts.translate(sentence, language) for sentence in said}
+    return sorted(
+        sentence for sentence, other in told.items()
+        if (other == sentence and sentence not in held) or ENGLISH.search(other)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_every_sentence_of_the_exercises_is_translated(language: str) -> None:
+    assert untranslated(sentences(), language) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", OTHERS)
+def test_over_many_seeds_too(language: str) -> None:
+    assert untranslated(sentences(30, 6), language) == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_what_python_says_itself_is_translated(language: str) -> None:
+    spoken = set()
+    for name in SPEAKING:
+        tree = ast.parse((ROOT / "src/limelight" / name).read_text("utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+                called = (
+                    node.func.attr
+                    if isinstance(node.func, ast.Attribute)
+                    else getattr(node.func, "id", "")
+                )
+                if called in ("say", "marked", "translate"):
+                    spoken.add(node.args[0].value)
+    assert len(spoken) > 30
+    assert sorted(spoken - set(texts.texts(language))) == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_no_translation_is_left_over(language: str) -> None:
+    read = {message for sentence in sentences() for message in used(sentence, language)}
+    idle = set(texts.texts(language)) - shown() - literals() - read
+    assert sorted(idle) == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_every_sentence_of_a_table_is_translated(language: str) -> None:
+    tables = [
+        re.sub(r"/\*\*.*?\*/", "", source, flags=re.DOTALL)
+        for name, source in sources().items()
+        if name.endswith("texts.ts")
+    ]
+    said = {json.loads(body) for source in tables for body in LITERAL.findall(source)}
+    told = {text for text in said if " " in text and re.search(r"[A-Za-z]{3}", text)}
+    assert len(told) > 100
+    assert sorted(told - set(texts.texts(language))) == []
 
 
 @pytest.mark.parametrize("language", OTHERS)

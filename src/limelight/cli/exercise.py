@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -14,15 +16,42 @@ from rich.markup import escape
 from limelight.cli._edge import JsonOption, console, indented, print_json, show, table
 from limelight.cli._looking import ForceOption, writable
 from limelight.errors import ArgumentError
+from limelight.texts import known, speaker, translated
 from limelight.writing.files import write_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
     from limelight.learn.exercises import Exercise, Feedback, Progress
 
 MARKS = {"right": "[green]✓[/]", "rounding": "[yellow]≈[/]", "mistake": "[red]✗[/]",
          "wrong": "[red]✗[/]", "unreadable": "[yellow]?[/]"}  # fmt: skip
+# What a person reads in the JSON.
+SPOKEN = ("question", "options", "hints", "working", "says", "instead", "text", "summary")
+
+
+@dataclass(frozen=True)
+class Voice:
+    """Says messages in a language: plain, or on a console with <b> as bold."""
+
+    language: str
+
+    @cached_property
+    def say(self) -> Callable[..., str]:
+        return speaker(self.language)
+
+    def marked(self, message: str, *gaps: object) -> str:
+        return self.say(message, *gaps).replace("<b>", "[bold]").replace("</b>", "[/]")
+
+    def command(self, options: str) -> str:
+        """The command that goes on in the same language."""
+        spoken = "" if self.language == "en" else f" --language {self.language}"
+        return f"limelight exercise {options}{spoken}"
+
+    def json(self, data: Any) -> None:
+        print_json(translated(data, self.language, SPOKEN))
 
 
 def exercise(
@@ -66,6 +95,7 @@ def exercise(
         ),
     ] = None,
     force: ForceOption = False,
+    language: Annotated[str, typer.Option(help="Of what is asked and said: en, de or es.")] = "en",
     json: JsonOption = False,
 ) -> None:
     """Compute an attention by hand and have every step checked.
@@ -79,16 +109,17 @@ def exercise(
     """
     from limelight.learn.exercises import Progress, generate
 
+    voice = Voice(known(language))
     single = {"--step": step, "--check": check}
     paper = {"--count": count, "--output": output}
     if quiz:
         chosen = {"--level": level, "--seed": seed, **single, "--sheet": sheet or None, **paper}
         _left_out("--quiz asks the same questions always", chosen)
-        _quiz(answers, json)
+        _quiz(voice, answers, json)
         return
     if sheet:
         _left_out("--sheet is for paper", {**single, "--answers": answers or None})
-        _sheet(level or None, seed, count, output, force, json)
+        _sheet(voice, level or None, seed, count, output, force, json)
         return
     _left_out("a single exercise is asked here, not on a --sheet", paper)
     if level and len(level) > 1:
@@ -102,15 +133,15 @@ def exercise(
     task = generate(of, seed)
     progress = Progress.at(task, step or "raw")
     if check:
-        _check(task, check, json)
+        _check(voice, task, check, json)
     elif json:
-        print_json(task.to_dict(answers=answers))
+        voice.json(task.to_dict(answers=answers))
     elif answers:
         out = console(markup=True)
-        _present(out, task)
-        _solution(out, task)
+        _present(out, voice, task)
+        _solution(out, voice, task)
     else:
-        _ask(console(markup=True), progress)
+        _ask(console(markup=True), voice, progress)
 
 
 def _left_out(why: str, options: Mapping[str, object]) -> None:
@@ -121,6 +152,7 @@ def _left_out(why: str, options: Mapping[str, object]) -> None:
 
 
 def _sheet(
+    voice: Voice,
     levels: list[int] | None,
     seed: int | None,
     count: int | None,
@@ -135,19 +167,22 @@ def _sheet(
         _drawn() if seed is None else seed,
         12 if count is None else count,
         [level for level in LEVELS if level] if levels is None else levels,
+        language=voice.language,
     )
     if json and output is None:
-        print_json(made.to_dict())
+        voice.json(made.to_dict())
         return
     target = output or Path(f"sheet-{made.seed}.html")
     writable(target, (".html", ".htm"), force)
     write_whole(target, lambda file: file.write(made.to_html().encode()))
-    which = ", ".join(map(str, made.levels))
     if json:
-        print_json({"file": str(target), **made.to_dict()})
-    else:
-        typer.echo(f"{target}: {len(made.exercises)} exercises, seed {made.seed}, level {which}")
-        typer.echo("Print it from a browser; the answers begin on a page of their own.")
+        voice.json({"file": str(target), **made.to_dict()})
+        return
+    which = ", ".join(map(str, made.levels))
+    count = len(made.exercises)
+    facts = "{1}: {2} exercises, seed {3}, level {4}"
+    typer.echo(voice.say(facts, target, count, made.seed, which))
+    typer.echo(voice.say("Print it from a browser; the answers begin on a page of their own."))
 
 
 def _drawn() -> int:
@@ -155,7 +190,7 @@ def _drawn() -> int:
     return random.SystemRandom().randrange(1, 10_000)
 
 
-def _check(task: Exercise, given: list[str], json: bool) -> None:
+def _check(voice: Voice, task: Exercise, given: list[str], json: bool) -> None:
     """Feedback on answers from the command line."""
     from limelight.learn.exercises import check
 
@@ -165,56 +200,58 @@ def _check(task: Exercise, given: list[str], json: bool) -> None:
             raise ArgumentError(f"--check {text!r}: write the step and the answer, as raw=5,2,-1")
     found = [check(task, name.strip(), answer) for name, _, answer in pairs]
     if json:
-        print_json({"exercise": task.to_dict(), "feedback": [item.to_dict() for item in found]})
+        voice.json({"exercise": task.to_dict(), "feedback": [item.to_dict() for item in found]})
         return
     out = console(markup=True)
-    _present(out, task)
+    _present(out, voice, task)
     for feedback in found:
-        _say(out, feedback, f"{feedback.step}: ")
+        _say(out, voice, feedback, f"{feedback.step}: ")
 
 
-def _ask(out: Console, progress: Progress) -> None:
+def _ask(out: Console, voice: Voice, progress: Progress) -> None:
     """The dialogue. Only right answers and 'show' move on; nothing typed can lose what is done."""
     from limelight.learn.exercises import STEPS
 
     task = progress.exercise
-    _present(out, task)
-    out.print("Type your answer, or [bold]hint[/], [bold]show[/], [bold]quit[/].\n")
+    _present(out, voice, task)
+    how = voice.marked("Type your answer, or <b>hint</b>, <b>show</b>, <b>quit</b>.")
+    out.print(f"{how}\n")
     asked, hints = "", 0
     while (step := progress.step) is not None:
         if step != asked:
             asked, hints = step, 0
-            form = " Type its number." if step in ("key", "value") else ""
-            out.print(f"[bold]{progress.done + 1} of {len(STEPS)}[/]  {task.question(step)}{form}")
+            place = voice.say("{1} of {2}", progress.done + 1, len(STEPS))
+            form = f" {voice.say('Type its number.')}" if step in ("key", "value") else ""
+            out.print(f"[bold]{place}[/]  {voice.say(task.question(step))}{form}")
             if step == "why":
-                _options(out, task.options(step))
+                _options(out, voice, task.options(step))
         line = _read(out, f"{step}> ")
         word = "quit" if line is None else line.strip().lower()
         if word in ("quit", "exit", "q"):
-            _stop(out, progress)
+            _stop(out, voice, progress)
             return
         if word in ("hint", "h", "help", "?"):
-            known = task.hints(step)
-            indented(out, f"{known[min(hints, len(known) - 1)]}\n", 2)
+            helps = task.hints(step)
+            indented(out, f"{escape(voice.say(helps[min(hints, len(helps) - 1)]))}\n", 2)
             hints += 1
             progress = progress.hint()
         elif word in ("show", "s"):
             for row in task.working(step):
-                indented(out, escape(row), 2)
+                indented(out, escape(voice.say(row)), 2)
             out.print()
             progress = progress.show()
         elif word:
             progress = progress.answer(line)
             if progress.feedback is not None:
-                _say(out, progress.feedback)
-    _finish(out, progress)
+                _say(out, voice, progress.feedback)
+    _finish(out, voice, progress)
 
 
-def _options(out: Console, texts: Sequence[str]) -> None:
+def _options(out: Console, voice: Voice, texts: Sequence[str]) -> None:
     from limelight.learn.exercises.typed import LETTERS
 
     for letter, text in zip(LETTERS, texts, strict=False):
-        indented(out, f"{letter}  {escape(text)}", 3)
+        indented(out, f"{letter}  {escape(voice.say(text))}", 3)
 
 
 def _read(out: Console, prompt: str) -> str | None:
@@ -231,96 +268,103 @@ def _read(out: Console, prompt: str) -> str | None:
     return line
 
 
-def _say(out: Console, feedback: Feedback, before: str = "") -> None:
-    indented(out, f"{MARKS[feedback.verdict]} {before}{escape(feedback.says)}", 2)
+def _say(out: Console, voice: Voice, feedback: Feedback, before: str = "") -> None:
+    says = escape(voice.say(feedback.says))
+    indented(out, f"{MARKS[feedback.verdict]} {before}{says}", 2)
     if feedback.instead:
-        indented(out, escape(feedback.instead), 4)
+        indented(out, escape(voice.say(feedback.instead)), 4)
     out.print()
 
 
-def _present(out: Console, task: Exercise) -> None:
+def _present(out: Console, voice: Voice, task: Exercise) -> None:
     from limelight.learn.exercises import LEVELS
     from limelight.writing.numbers import vector
 
-    out.print(f"[bold]Level {task.level}, exercise {task.seed}[/]: {LEVELS[task.level].summary}\n")
-    out.print(f"   query = {vector(task.query)}", markup=False)
+    say, level = voice.say, LEVELS[task.level]
+    head = "<b>Level {1}, exercise {2}</b>: {3}"
+    out.print(voice.marked(head, task.level, task.seed, say(level.summary)), end="\n\n")
+    out.print(f"   {say('query = {1}', vector(task.query))}", markup=False)
     hidden = [] if all(task.allowed) else [""]
-    view = table("", "key", "value", *hidden)
+    view = table("", say("key"), say("value"), *hidden)
     for j, (key, value) in enumerate(zip(task.keys, task.values, strict=True)):
-        note = [] if task.allowed[j] else ["hidden: it comes after the query"]
+        note = [] if task.allowed[j] else [say("hidden: it comes after the query")]
         view.add_row(str(j), vector(key), vector(value), *note)
     show(out, view)
 
 
-def _solution(out: Console, task: Exercise) -> None:
+def _solution(out: Console, voice: Voice, task: Exercise) -> None:
     from limelight.learn.exercises import STEPS
 
     for step in STEPS:
         out.print(f"[bold]{step}[/]")
         for row in task.working(step):
-            indented(out, escape(row), 2)
+            indented(out, escape(voice.say(row)), 2)
 
 
-def _stop(out: Console, progress: Progress) -> None:
+def _stop(out: Console, voice: Voice, progress: Progress) -> None:
     task = progress.exercise
-    out.print(
-        f"Stopped. Go on where you were with:\n  limelight exercise --level {task.level} "
-        f"--seed {task.seed} --step {progress.step}"
-    )
+    again = voice.command(f"--level {task.level} --seed {task.seed} --step {progress.step}")
+    out.print(f"{voice.say('Stopped. Go on where you were with:')}\n  {again}")
 
 
-def _finish(out: Console, progress: Progress) -> None:
+def _finish(out: Console, voice: Voice, progress: Progress) -> None:
     from limelight.learn.exercises import LEVELS, STEPS
 
     task, asked = progress.exercise, STEPS[progress.begun :]
     alone = [name for name in asked if name not in progress.shown | progress.hinted]
     first = sum(progress.tries[STEPS.index(name)] == 1 for name in alone)
     hinted = len(progress.hinted - progress.shown)
-    helped = f"; {hinted} with a hint" if hinted else ""
+    figures = (len(alone), len(asked), first)
     if progress.shown == set(asked):
-        out.print("[bold]Seen through[/]: every step was shown. Now one of your own:")
+        done = voice.marked("<b>Seen through</b>: every step was shown. Now one of your own:")
+    elif hinted:
+        told = "<b>Done</b>: {1} of {2} steps on your own, {3} at once; {4} with a hint."
+        done = voice.marked(told, *figures, hinted)
     else:
-        out.print(
-            f"[bold]Done[/]: {len(alone)} of {len(asked)} steps on your own, "
-            f"{first} at once{helped}."
-        )
+        done = voice.marked("<b>Done</b>: {1} of {2} steps on your own, {3} at once.", *figures)
+    out.print(done)
     # There is one exercise of level 0.
     if task.level == 0 or (len(alone) == len(STEPS) == first and task.level < max(LEVELS)):
-        more = f"--level {task.level + 1}"
-        out.print(f"The next level: limelight exercise {more} ({LEVELS[task.level + 1].summary})")
+        summary = voice.say(LEVELS[task.level + 1].summary)
+        command = voice.command(f"--level {task.level + 1}")
+        out.print(voice.say("The next level: {1} ({2})", command, summary))
     else:
-        out.print(f"Another of this level: limelight exercise --level {task.level}")
+        command = voice.command(f"--level {task.level}")
+        out.print(voice.say("Another of this level: {1}", command))
 
 
-def _quiz(answers: bool, json: bool) -> None:
+def _quiz(voice: Voice, answers: bool, json: bool) -> None:
     """The questions one by one; wrong choices say why, and the question is asked again."""
     from limelight.learn.exercises import QUIZ
 
     if json:
-        print_json([question.to_dict(answers=answers) for question in QUIZ])
+        voice.json([question.to_dict(answers=answers) for question in QUIZ])
         return
     out = console(markup=True)
-    at_once = 0
+    at_once, say = 0, voice.say
     for number, question in enumerate(QUIZ, start=1):
-        out.print(f"[bold]{number} of {len(QUIZ)}[/]  {question.text}")
-        _options(out, [option.text for option in question.options])
+        place = say("{1} of {2}", number, len(QUIZ))
+        out.print(f"[bold]{place}[/]  {say(question.text)}")
+        _options(out, voice, [option.text for option in question.options])
         tries = 0
         while not answers:
-            line = _read(out, "a, b or c> ")
+            line = _read(out, f"{say('a, b or c')}> ")
             if line is None or line.strip().lower() in ("quit", "q", "exit"):
-                out.print(f"Stopped after {number - 1} of {len(QUIZ)}, {at_once} right at once.")
+                told = "Stopped after {1} of {2}, {3} right at once."
+                out.print(say(told, number - 1, len(QUIZ), at_once))
                 return
             choice = "abc".find(line.strip().lower()) if len(line.strip()) == 1 else -1
             if choice < 0:
-                out.print("  [yellow]?[/] Type a, b or c; or quit.\n")
+                out.print(f"  [yellow]?[/] {say('Type a, b or c; or quit.')}\n")
                 continue
             tries += 1
             right, says = question.check(choice)
-            indented(out, f"{MARKS['right' if right else 'wrong']} {says}\n", 2)
+            indented(out, f"{MARKS['right' if right else 'wrong']} {say(says)}\n", 2)
             if right:
                 at_once += tries == 1
                 break
         if answers:
-            indented(out, f"{'abc'[question.right]}: {question.options[question.right].says}\n", 2)
+            why = say(question.options[question.right].says)
+            indented(out, f"{'abc'[question.right]}: {why}\n", 2)
     if not answers:
-        out.print(f"[bold]Done[/]: {at_once} of {len(QUIZ)} right at once.")
+        out.print(voice.marked("<b>Done</b>: {1} of {2} right at once.", at_once, len(QUIZ)))

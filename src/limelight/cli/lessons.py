@@ -27,6 +27,7 @@ def lessons(
         str | None,
         typer.Option(help="One interactive alone, as lab or step.", show_default="all of them"),
     ] = None,
+    language: Annotated[str, typer.Option(help="That the pages open in: en, de or es.")] = "en",
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -34,7 +35,7 @@ def lessons(
 
     The file opens from a disk, without a network and without limelight; progress is kept in the
     browser that shows it. What it opens on can be put behind its name, as a link from Learn has
-    it: lessons.html#/learn/lab?lab.d_k=256.
+    it: lessons.html#/learn/lab?lab.d_k=256. Every file holds all languages; the reader can choose.
     """
     from limelight.lessons import write_lessons, write_site
 
@@ -44,14 +45,14 @@ def lessons(
             raise ArgumentError(f"--site writes all parts into its folder: leave out {given}")
         if site.is_dir() and any(site.iterdir()) and not force:
             raise ArgumentError(f"{site} holds files already: give --force to write among them")
-        made = write_site(site)
+        made = write_site(site, language=language)
         size = sum(path.stat().st_size for path in made)
         facts = {"folder": str(site), "files": [path.name for path in made], "bytes": size}
         told = f"{site}: {len(made)} files, {size / 1e6:.1f} MB; begin with index.html"
     else:
         target = output or Path(f"{part or 'lessons'}.html")
         writable(target, (".html", ".htm"), force)
-        size = write_lessons(target, part)
+        size = write_lessons(target, part, language=language)
         facts = {"file": str(target), "bytes": size, "part": part}
         told = f"{target}: {size / 1e6:.2f} MB, without a network"
     if json:

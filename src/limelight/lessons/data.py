@@ -11,6 +11,7 @@ from limelight.capture import shipped
 from limelight.errors import ArgumentError
 from limelight.learn import exercises, experiments
 from limelight.learn.exercises.marking import StepMarking, marking, mistakes
+from limelight.texts import known
 from limelight.views import facts, looks
 
 # The parts of Learn by their ids, in its order, and what the address of each can say.
@@ -74,9 +75,15 @@ class LessonsData:
 
 
 def lessons_data(
-    part: str | None = None, state: Mapping[str, Any] | None = None, home: str | None = None
+    part: str | None = None,
+    state: Mapping[str, Any] | None = None,
+    home: str | None = None,
+    language: str = "en",
 ) -> LessonsData:
-    """Of all parts, or of one; `state` is what the part opens on, by its names in the address."""
+    """Of all parts, or of one; `state` is what the part opens on, by its names in the address.
+
+    The page opens in `language`; whoever reads it can choose another.
+    """
     if part is not None and part not in PARTS:
         raise ArgumentError(f"there is no part {part!r}: choose {', '.join(PARTS)}")
     if state and part is None:
@@ -97,15 +104,16 @@ def lessons_data(
     return LessonsData(
         part=part,
         home=home if part else None,
-        address=_address(part, state or {}),
+        address=_address(part, state or {}, known(language)),
         answers=answers,
         exercises=_exercises() if "exercises" in needed else [],
         mistakes=[MistakeText(**each) for each in mistakes()] if "exercises" in needed else [],
     )
 
 
-def _address(part: str | None, state: Mapping[str, Any]) -> str:
-    said = urlencode({f"{part}.{name}": _text(value) for name, value in state.items()})
+def _address(part: str | None, state: Mapping[str, Any], language: str) -> str:
+    spoken = {} if language == "en" else {"page.language": language}
+    said = urlencode({f"{part}.{name}": _text(value) for name, value in state.items()} | spoken)
     return "#/learn" + (f"/{part}" if part else "") + (f"?{said}" if said else "")
 
 

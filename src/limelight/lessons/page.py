@@ -13,37 +13,47 @@ from typing import Any, BinaryIO
 from limelight.errors import FileError
 from limelight.lessons.data import PARTS, lessons_data
 from limelight.report.page import alone, built, safe
+from limelight.texts import known, translate
 from limelight.writing.files import as_path, write_whole
 
 TITLE = "Attention, with the lights on"
 HOME = "index.html"  # of a site
 
 
-def lessons(part: str | None = None, **state: Any) -> str:
+def lessons(part: str | None = None, *, language: str = "en", **state: Any) -> str:
     """The lessons as one HTML page, all parts or one; `state` is what that part opens on.
 
-    What a part calls its settings stands in its address: lessons("lab", d_k=64, scaled=False).
+    What a part calls its settings stands in its address: lessons("lab", d_k=64, scaled=False). The
+    page holds every language and opens in this one.
     """
-    return alone(TITLE, built("lessons.js"), built("lessons.css"), _data(part, state))
+    data = _data(part, state, language=language)
+    title = translate(TITLE, language)
+    return alone(title, built("lessons.js"), built("lessons.css"), data, language)
 
 
-def write_lessons(path: str | os.PathLike[str], part: str | None = None, **state: Any) -> int:
+def write_lessons(
+    path: str | os.PathLike[str], part: str | None = None, *, language: str = "en", **state: Any
+) -> int:
     """lessons() into a file, whole or not at all; gives its bytes."""
-    page = lessons(part, **state).encode()
+    page = lessons(part, language=language, **state).encode()
     write_whole(path, lambda file: file.write(page))
     return len(page)
 
 
-def write_site(folder: str | os.PathLike[str]) -> list[Path]:
-    """Static pages: index.html, a page for each part, the script and the style sheet they share."""
+def write_site(folder: str | os.PathLike[str], *, language: str = "en") -> list[Path]:
+    """Static pages: index.html, a page for each part, the script and the style sheet they share.
+
+    They open in `language`; whoever reads them can choose another.
+    """
+    known(language)
     target = as_path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{target}: cannot be written: {error.strerror or error}") from None
     made = {"lessons.js": built("lessons.js"), "lessons.css": built("lessons.css")}
-    made[HOME] = _linked(None)
-    made |= {f"{part}.html": _linked(part) for part in PARTS}
+    made[HOME] = _linked(None, language)
+    made |= {f"{part}.html": _linked(part, language) for part in PARTS}
     for name, text in made.items():
         write_whole(target / name, partial(_write, text))
     return [target / name for name in made]
@@ -53,22 +63,29 @@ def _write(text: str, file: BinaryIO) -> None:
     file.write(text.encode())
 
 
-def _data(part: str | None, state: Mapping[str, Any] | None = None, home: str | None = None) -> str:
-    data = asdict(lessons_data(part, state, home))
+def _data(
+    part: str | None,
+    state: Mapping[str, Any] | None = None,
+    home: str | None = None,
+    language: str = "en",
+) -> str:
+    data = asdict(lessons_data(part, state, home, language))
     return safe(json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
 
-def _linked(part: str | None) -> str:
+def _linked(part: str | None, language: str) -> str:
     """A page of the site: its own data, and the files beside it."""
+    unscripted = translate("The lessons draw themselves: allow scripts to see them.", language)
+    data = _data(part, home=HOME, language=language)
     return (
         "<!doctype html>\n"
-        '<html lang="en"><head><meta charset="utf-8">\n'
+        f'<html lang="{language}"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{TITLE}</title>\n"
+        f"<title>{translate(TITLE, language)}</title>\n"
         '<link rel="stylesheet" href="lessons.css"></head>\n'
         '<body><div id="app"></div>\n'
-        "<noscript>The lessons draw themselves: allow scripts to see them.</noscript>\n"
-        f'<script type="application/json" id="limelight-data">{_data(part, home=HOME)}</script>\n'
+        f"<noscript>{unscripted}</noscript>\n"
+        f'<script type="application/json" id="limelight-data">{data}</script>\n'
         '<script src="lessons.js"></script></body></html>\n'
     )

@@ -19,6 +19,7 @@ from typing import Any
 from limelight.capture import Capture
 from limelight.errors import FileError
 from limelight.live.effects import Effects
+from limelight.texts import translate
 from limelight.views.bundle import Progress, bundle
 from limelight.views.kinds import kinds
 from limelight.writing.files import write_whole
@@ -92,8 +93,9 @@ def _page(title: str, script: str, style: str, data: str) -> str:
     return alone(f"{shown} · limelight report", script, style, data)
 
 
-def alone(title: str, script: str, style: str, data: str) -> str:
+def alone(title: str, script: str, style: str, data: str, language: str = "en") -> str:
     """A page that holds its script, its style sheet and its data, and may load nothing else."""
+    unscripted = translate("This page draws itself: allow the script it holds to see it.", language)
     script = _inert(script)
     policy = "; ".join([
         "default-src 'none'", f"script-src '{_digest(script)}'", f"style-src '{_digest(style)}'",
@@ -101,14 +103,14 @@ def alone(title: str, script: str, style: str, data: str) -> str:
     ])  # fmt: skip
     return (
         "<!doctype html>\n"
-        '<html lang="en"><head><meta charset="utf-8">\n'
+        f'<html lang="{language}"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
         f"<title>{escape(title)}</title>\n"
         f"<style>{style}</style></head>\n"
         '<body><div id="app"></div>\n'
-        "<noscript>This page draws itself: allow the script it holds to see it.</noscript>\n"
+        f"<noscript>{unscripted}</noscript>\n"
         f'<script type="application/json" id="limelight-data">{data}</script>\n'
         f"<script>{script}</script></body></html>\n"
     )

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Collection
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from limelight.errors import ArgumentError
 
@@ -43,6 +45,46 @@ def translate(sentence: str, language: str) -> str:
             said = (translate(gap, language) for gap in found.groups())
             return _fill(to, dict(zip(order, said, strict=True)))
     return sentence
+
+
+def speaker(language: str) -> Callable[..., str]:
+    """Says messages in that language: with what belongs in its gaps, or a sentence as it stands.
+
+    >>> say = speaker("de")
+    >>> say("{1} of {2}", 3, 7), say("Key 2 is hidden: its weight is 0.")
+    ('3 von 7', 'Key 2 ist verdeckt: Sein Gewicht ist 0.')
+    """
+    held = texts(language)
+
+    def say(message: str, *gaps: object) -> str:
+        if not gaps:
+            return translate(message, language)
+        given = {str(n): str(gap) for n, gap in enumerate(gaps, start=1)}
+        return _fill(held.get(message, message), given)
+
+    return say
+
+
+def translated(data: Any, language: str, fields: Collection[str]) -> Any:
+    """Data for a page or a grader with what stands in these fields in another language.
+
+    >>> translated({"kind": "", "says": ["Right."]}, "es", ["says"])
+    {'kind': '', 'says': ['Correcto.']}
+    """
+    if isinstance(data, dict):
+        return {
+            name: _all_of(part, language) if name in fields else translated(part, language, fields)
+            for name, part in data.items()
+        }
+    return [translated(part, language, fields) for part in data] if isinstance(data, list) else data
+
+
+def _all_of(data: Any, language: str) -> Any:
+    if isinstance(data, dict):
+        return {name: _all_of(part, language) for name, part in data.items()}
+    if isinstance(data, list):
+        return [_all_of(part, language) for part in data]
+    return translate(data, language) if isinstance(data, str) else data
 
 
 @cache

@@ -3,6 +3,7 @@
  * so that things look for traits and deeds look for things. Shared by the parts that use it.
  */
 import { causal, multiply, trace, type Matrix, type Trace } from "$lib/attention";
+import { t } from "$lib/language.svelte";
 import { hash, normals } from "$lib/random";
 import { FEATURES, plainly, read } from "./lexicon";
 import { register, type Kept } from "./state.svelte";
@@ -85,8 +86,8 @@ class Toy implements Kept {
   /** What is wrong with the sentence as typed, or null. */
   trouble = $derived.by(() => {
     const count = split(this.sentence).length;
-    if (count === 0) return "Type at least one word.";
-    return count > MOST_WORDS ? `The first ${MOST_WORDS} words are used.` : null;
+    if (count === 0) return t`Type at least one word.`;
+    return count > MOST_WORDS ? t`The first ${MOST_WORDS} words are used.` : null;
   });
 
   /** A word that stays where it is keeps its numbers, also edited ones. */

@@ -1,7 +1,10 @@
 /** What the studio would answer, from the data in the file; exercises are checked by check.ts. */
 import { ApiError, NEEDS_STUDIO, type CheckRequest, type Exercise, type Solution, type Stand } from "$lib/api";
+import { t } from "$lib/language.svelte";
 import type { HeldExercise, LessonsData, OfStep } from "$lib/schema";
 import { check } from "./check";
+
+const COMMAND = "`limelight exercise`"; // draws any
 
 export class Held implements Stand {
   constructor(readonly data: LessonsData) {}
@@ -34,7 +37,7 @@ export class Held implements Stand {
   #exercise(level: number, seed: number): HeldExercise {
     const own = this.data.exercises.filter(({ info }) => (info as Exercise).level === level);
     const found = own[(((seed - 1) % own.length) + own.length) % own.length];
-    if (!found) throw new ApiError(0, `This file has no exercise of level ${level}. Any other: \`limelight exercise\`.`);
+    if (!found) throw new ApiError(0, t`This file has no exercise of level ${level}. Any other: ${COMMAND}.`);
     return found;
   }
 }

@@ -10,7 +10,7 @@
  * what stands in a gap is translated too where it is a message itself. What nobody has translated stays
  * English. limelight.texts does the same for the command line.
  */
-import { router } from "./router.svelte";
+import { parse, router } from "./router.svelte";
 import { LANGUAGES } from "./schema";
 
 export type Language = keyof typeof LANGUAGES;
@@ -23,11 +23,11 @@ const SPECIAL = /[.*+?^${}()|[\]\\]/g;
 
 const known = (text: string | null | undefined): Language | null => (text && Object.hasOwn(LANGUAGES, text) ? (text as Language) : null);
 
-function stored(): Language {
+function stored(): Language | null {
   try {
-    return known(localStorage.getItem(KEY)) ?? "en";
+    return known(localStorage.getItem(KEY));
   } catch {
-    return "en"; // storage may be forbidden, as in a sandboxed page
+    return null; // storage may be forbidden, as in a sandboxed page
   }
 }
 
@@ -64,6 +64,8 @@ class LanguageState {
   /** Under which the address holds it: see learn/state.svelte.ts. */
   readonly name = "page";
   choice: Language = $state("en");
+  /** Where nobody has chosen. */
+  #start: Language = "en";
   #catalogues: Partial<Record<Language, Catalogue>> = $state.raw({});
   /** The one in effect: other areas speak English. Derived, so that texts stay as the address changes. */
   now: Language = $derived(router.route.area === "learn" && this.#catalogues[this.choice] ? this.choice : "en");
@@ -73,7 +75,13 @@ class LanguageState {
   /** The lessons bring the translations, and the choice kept in the browser counts from then on. */
   bring(open: (language: Language) => Promise<Texts>): void {
     this.#open = open;
-    this.#take(stored());
+    this.#take(stored() ?? this.#start);
+  }
+
+  /** A file may speak another language than English from the start: that which its address names. */
+  begin(address: string): void {
+    this.#start = known(parse(address).query["page.language"]) ?? "en";
+    if (!("page.language" in router.route.query)) this.#take(stored() ?? this.#start);
   }
 
   choose(language: Language): void {
@@ -86,15 +94,15 @@ class LanguageState {
   }
 
   read(given: Readonly<Record<string, string>>): void {
-    this.#take(known(given["language"]) ?? "en");
+    this.#take(known(given["language"]) ?? this.#start);
   }
 
   write(): Record<string, string> {
-    return this.choice === "en" ? {} : { language: this.choice };
+    return this.choice === "en" && this.#start === "en" ? {} : { language: this.choice };
   }
 
   reset(): void {
-    this.#take("en");
+    this.#take(this.#start);
   }
 
   #take(language: Language): void {

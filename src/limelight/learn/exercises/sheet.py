@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -16,8 +16,9 @@ from limelight.learn.exercises.check import check
 from limelight.learn.exercises.exercise import LEVELS, STEPS, Exercise
 from limelight.learn.exercises.generate import generate
 from limelight.learn.exercises.typed import LETTERS
+from limelight.texts import known, speaker
 from limelight.worked.by_hand import by_hand, rounded
-from limelight.writing.numbers import counted, vector
+from limelight.writing.numbers import vector
 
 MOST = 200  # exercises on a sheet: some seventy pages
 NUMBERS = range(1, 10_000)  # of exercises: short enough to type
@@ -70,10 +71,12 @@ footer { margin-top: 1.5rem; color: #5d574b; font-size: 0.8em; }
 
 @dataclass(frozen=True)
 class Sheet:
-    """Some exercises of rising level, for paper. `to_html` is the sheet and its answers."""
+    """Some exercises of rising level, for paper. `to_html` is the sheet and its answers, in the
+    language that was asked for."""
 
     seed: int
     exercises: tuple[Exercise, ...]
+    language: str = "en"
 
     @property
     def levels(self) -> tuple[int, ...]:
@@ -87,38 +90,59 @@ class Sheet:
         ]
         return {"seed": self.seed, "exercises": tasks}
 
-    def to_html(self, title: str = "Attention by hand") -> str:
+    def to_html(self, title: str | None = None) -> str:
         """One page for a browser and for paper; it holds no script and asks nobody for anything."""
+        say = speaker(self.language)
+        title = escape(say("Attention by hand") if title is None else title)
         tasks = list(enumerate(self.exercises, start=1))
         again = (
             f"limelight exercise --sheet --seed {self.seed} --count {len(self.exercises)}"
             + "".join(f" --level {level}" for level in self.levels)
+            + self._spoken
+        )
+        single = f"limelight exercise --level LEVEL --seed EXERCISE{self._spoken}"
+        footer = say(
+            "The same sheet again: {1}. One of its exercises, checked step by step: {2}.",
+            f"<code>{again}</code>",
+            f"<code>{single}</code>",
+        )
+        exact = say(
+            "Exact numbers, written with two digits. An output mixed from weights that were "
+            "rounded first is right as well; where it differs it stands below."
         )
         return (
             "<!doctype html>\n"
-            '<html lang="en"><head><meta charset="utf-8">\n'
+            f'<html lang="{self.language}"><head><meta charset="utf-8">\n'
             '<meta http-equiv="Content-Security-Policy" '
             "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<title>{escape(title)}</title>\n<style>{STYLE}</style></head>\n<body>\n"
-            f"<main>\n<h1>{escape(title)}</h1>\n"
-            '<p class="name">Name <span></span> Date <span></span></p>\n'
-            f'<p class="how">{_how(self.exercises)}</p>\n'
-            + "".join(_section(number, task, False) for number, task in tasks)
-            + f'</main>\n<article class="answers">\n<h1>Answers: {escape(title)}</h1>\n'
-            '<p class="how">Exact numbers, written with two digits. An output mixed from weights '
-            "that were rounded first is right as well; where it differs it stands below.</p>\n"
-            + "".join(_section(number, task, True) for number, task in tasks)
-            + f"<footer><p>The same sheet again: <code>{again}</code>. One of its exercises, "
-            "checked step by step: <code>limelight exercise --level LEVEL --seed EXERCISE</code>."
-            "</p></footer>\n</article>\n</body></html>\n"
+            f"<title>{title}</title>\n<style>{STYLE}</style></head>\n<body>\n"
+            f"<main>\n<h1>{title}</h1>\n"
+            f'<p class="name">{say("Name")} <span></span> {say("Date")} <span></span></p>\n'
+            f'<p class="how">{_how(self.exercises, say)}</p>\n'
+            + "".join(_section(number, task, False, say) for number, task in tasks)
+            + f'</main>\n<article class="answers">\n<h1>{say("Answers: {1}", title)}</h1>\n'
+            f'<p class="how">{exact}</p>\n'
+            + "".join(_section(number, task, True, say) for number, task in tasks)
+            + f"<footer><p>{footer}</p></footer>\n</article>\n</body></html>\n"
         )
 
+    @property
+    def _spoken(self) -> str:
+        """What a command needs to speak this language."""
+        return "" if self.language == "en" else f" --language {self.language}"
 
-def sheet(seed: int = 0, count: int = 12, levels: Sequence[int] = (1, 2, 3, 4, 5)) -> Sheet:
+
+def sheet(
+    seed: int = 0,
+    count: int = 12,
+    levels: Sequence[int] = (1, 2, 3, 4, 5),
+    *,
+    language: str = "en",
+) -> Sheet:
     """`count` exercises of these levels, the easier first, no two alike.
 
-    The same seed, count and levels always give the same sheet.
+    The same seed, count and levels always give the same exercises, in every language.
 
     >>> made = sheet(seed=7, count=5)
     >>> [(task.level, task.seed) for task in made.exercises]
@@ -135,7 +159,7 @@ def sheet(seed: int = 0, count: int = 12, levels: Sequence[int] = (1, 2, 3, 4, 5
         raise ArgumentError(f"seed={seed!r}: give a whole number ≥ 0")
     drawn = random.Random(f"limelight sheet, seed {seed}").sample(NUMBERS, count)
     made = (generate(chosen[n * len(chosen) // count], drawn[n]) for n in range(count))
-    return Sheet(seed, tuple(made))
+    return Sheet(seed, tuple(made), known(language))
 
 
 def printed(exercise: Exercise, step: str) -> str:
@@ -166,41 +190,56 @@ def _power(value: float) -> str:
     return _digits(value, 2 if value >= 1 else 4)
 
 
-def _how(tasks: Sequence[Exercise]) -> str:
-    hidden = (
-        " A hidden key comes after the query: it gets no weight."
-        if any(not all(task.allowed) for task in tasks)
-        else ""
-    )
-    return (
-        f"{counted(len(tasks), 'exercise')}. Fill in the tables: the dot product of the query with "
-        "each key, the score divided by √d_k, e to that power, its share of the sum, and the value "
-        "times that share; the output is their sum. Two digits after the point are enough; keys "
-        f"and values are counted from 0. A calculator helps with e to a power.{hidden}"
-    )
+Say = Callable[..., str]
 
 
-def _section(number: int, task: Exercise, filled: bool) -> str:
-    level = LEVELS[task.level]
-    given = "" if filled else f"<p>query = {vector(task.query)}</p>\n"
-    ask = {step: printed(task, step) if filled else "" for step in ("key", "value", "why")}
-    reasons = "".join(f"<li>{escape(text)}</li>" for text in task.options("why"))
+def _how(tasks: Sequence[Exercise], say: Say) -> str:
+    how = [
+        say("One exercise.") if len(tasks) == 1 else say("{1} exercises.", len(tasks)),
+        say(
+            "Fill in the tables: the dot product of the query with each key, the score divided by "
+            "√d_k, e to that power, its share of the sum, and the value times that share; the "
+            "output is their sum."
+        ),
+        say("Two digits after the point are enough; keys and values are counted from 0."),
+        say("A calculator helps with e to a power."),
+    ]
+    if any(not all(task.allowed) for task in tasks):
+        how.append(say("A hidden key comes after the query: it gets no weight."))
+    return " ".join(how)
+
+
+def _section(number: int, task: Exercise, filled: bool, say: Say) -> str:
+    head = say(
+        "Level {1}: {2} · exercise {3}",
+        task.level,
+        escape(say(LEVELS[task.level].summary)),
+        task.seed,
+    )
+    given = "" if filled else f"<p>{say('query = {1}', vector(task.query))}</p>\n"
+    asked = {
+        "key": say("Largest weight: key"),
+        "value": say("Contributes most: value"),
+        "why": say("Why?"),
+    }
+    lines = " ".join(
+        f'{label} <span class="answer">{printed(task, step) if filled else ""}</span>'
+        for step, label in asked.items()
+    )
+    reasons = "".join(f"<li>{escape(say(text))}</li>" for text in task.options("why"))
     options = "" if filled else f'<ol class="why">{reasons}</ol>\n'
     return (
-        f"<section>\n<h2>{number} <small>Level {task.level}: {escape(level.summary)} · exercise "
-        f"{task.seed}</small></h2>\n{given}"
-        f'<div class="scroll"><table>\n{_table(task, filled)}</table></div>\n'
-        f'<p>Largest weight: key <span class="answer">{ask["key"]}</span> '
-        f'Contributes most: value <span class="answer">{ask["value"]}</span> '
-        f'Why? <span class="answer">{ask["why"]}</span></p>\n'
-        f"{options}{_also_right(task) if filled else ''}</section>\n"
+        f"<section>\n<h2>{number} <small>{head}</small></h2>\n{given}"
+        f'<div class="scroll"><table>\n{_table(task, filled, say)}</table></div>\n'
+        f"<p>{lines}</p>\n"
+        f"{options}{_also_right(task, say) if filled else ''}</section>\n"
     )
 
 
-def _table(task: Exercise, filled: bool) -> str:
-    root = f"√{task.d_k}"
-    names = ("key", "value", "q · k", f"÷ {root}", "e to that", "weight", "weight × value")
-    head = "".join(f"<th>{name}</th>" for name in ("", *names))
+def _table(task: Exercise, filled: bool, say: Say) -> str:
+    names = ("", say("key"), say("value"), "q · k", f"÷ √{task.d_k}", say("e to that"),
+             say("weight"), say("weight × value"))  # fmt: skip
+    head = "".join(f"<th>{name}</th>" for name in names)
     columns = [printed(task, step).split(", ") for step in ("raw", "scaled", "weights")]
     rows = ""
     for j, seen in enumerate(task.allowed):
@@ -209,7 +248,7 @@ def _table(task: Exercise, filled: bool) -> str:
         raw, scaled, weight = (column[j] for column in columns)
         cells = (raw, scaled, power, weight, mixed) if filled else ("",) * 5
         mark = "" if seen else ' class="hidden"'
-        label = str(j) if seen else f"{j}, hidden"
+        label = str(j) if seen else say("{1}, hidden", j)
         rows += (
             f"<tr{mark}><th>{label}</th>"
             f'<td class="given">{vector(task.keys[j])}</td>'
@@ -219,13 +258,14 @@ def _table(task: Exercise, filled: bool) -> str:
         )
     total = _power(sum(math.exp(task.scaled[j]) for j, seen in enumerate(task.allowed) if seen))
     sums = (total, "1", f"[{printed(task, 'output')}]") if filled else ("", "", "")
-    foot = '<tr><th colspan="5">sum</th>' + "".join(f"<td>{cell}</td>" for cell in sums) + "</tr>"
+    totals = "".join(f"<td>{cell}</td>" for cell in sums)
+    foot = f'<tr><th colspan="5">{say("sum")}</th>{totals}</tr>'
     return f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n<tfoot>{foot}</tfoot>\n"
 
 
-def _also_right(task: Exercise) -> str:
+def _also_right(task: Exercise, say: Say) -> str:
     """The output as rounded weights give it, where paper shows another than the exact one."""
     rough = _written(by_hand(task.trace, 2).output[0], 2)
     if rough == printed(task, "output") or not check(task, "output", rough).right:
         return ""
-    return f"<p>From weights rounded to two digits: [{rough}].</p>\n"
+    return f"<p>{say('From weights rounded to two digits: {1}.', f'[{rough}]')}</p>\n"

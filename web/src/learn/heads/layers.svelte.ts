@@ -2,6 +2,7 @@
 import { getCapture, getHeadRows, type CaptureInfo } from "$lib/api";
 import { trace, type Trace } from "$lib/attention";
 import { told } from "$lib/format";
+import { t } from "$lib/language.svelte";
 import { CAPTURE, finite } from "../head.svelte";
 
 class Layers {
@@ -26,7 +27,7 @@ class Layers {
   async #fetch(layer: number): Promise<void> {
     this.capture ??= await getCapture(CAPTURE);
     const site = this.capture.sites.find((each) => each.layer === layer);
-    if (!site) throw new Error(`The capture has no layer ${layer}.`);
+    if (!site) throw new Error(t`The capture has no layer ${layer}.`);
     const rows = await Promise.all(Array.from({ length: site.heads }, (_, head) => getHeadRows(CAPTURE, site.index, head)));
     this.#found[layer] = rows.map(({ query, key, scale, softcap, sink, mask }) =>
       trace(finite(query), finite(key), null, { scale: scale ?? NaN, softcap, sink, mask }),

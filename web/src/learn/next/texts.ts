@@ -1,17 +1,18 @@
 /** The words of "The next word". */
+import { t } from "$lib/language.svelte";
+
 export const TEXTS = {
   text: "Type, and see what comes next",
   model: "it has read Shakespeare, letter by letter: a token is a letter",
   examples: "Or try",
-  list: ["JULIET:\nO Romeo, Romeo! wherefore art thou Rome", "It is the east, and Juliet is the su", "To be, or not to b"],
-  write: "Write it",
   wait: "The model reads…",
   next: "What comes next",
   way: "The way of the last letter",
   wayIntro: (token: string): string =>
-    `Follow “${token}”, the last letter, from the bottom of the model to the top. At every stop the model is asked early: what would you say now?`,
+    t`Follow “${token}”, the last letter, from the bottom of the model to the top. At every stop the model is asked early: what would you say now?`,
   stop: { embedding: "Embedding", attention: "Attention", "feed-forward": "Feed-forward" },
-  layer: (n: number): string => `Layer ${n}`,
+  layer: (n: number): string => t`Layer ${n}`,
+  inLayer: (stop: string, n: number): string => t`${stop}, layer ${n}`,
   added: "adds",
   size: "length",
   guess: "guess so far",

@@ -1,3 +1,6 @@
+/** What the model is given: it has read Shakespeare. */
+export const TEXT = "JULIET:\nO Romeo, Romeo! wherefore art thou Rome";
+
 /** Two texts in which one head of the small model looks at the same letter, found by trying. */
 export interface Case {
   readonly text: string;

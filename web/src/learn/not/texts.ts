@@ -1,6 +1,7 @@
 /** The words of "What attention is not". */
+import { t } from "$lib/language.svelte";
+
 export const TEXTS = {
-  text: "JULIET:\nO Romeo, Romeo! wherefore art thou Rome",
   wait: "The model runs…",
   looks: {
     title: "A large weight is not a large effect",
@@ -13,20 +14,19 @@ export const TEXTS = {
     up: "guess rises without it",
     down: "guess falls without it",
     dot: (layer: number, head: number, token: string, weight: string, change: string): string =>
-      `Layer ${layer}, head ${head} looks at “${token}”: weight ${weight}, change ${change}`,
+      t`Layer ${layer}, head ${head} looks at “${token}”: weight ${weight}, change ${change}`,
     idle: "The largest weight with next to no effect",
     strong: "The look that matters most",
     told: (idle: string, idleChange: string, strong: string, strongChange: string): string =>
-      `A weight of ${idle} that changes the guess by ${idleChange}, and one of ${strong} that changes it by ${strongChange}. Weights say what was taken; they do not explain what came of it.`,
+      t`A weight of ${idle} that changes the guess by ${idleChange}, and one of ${strong} that changes it by ${strongChange}. Weights say what was taken; they do not explain what came of it.`,
   },
   reasons: {
     title: "The same head, the same letter, another reason",
     intro: "One head looks hard at the same letter in two texts. Why? Put another letter in its place: if the look stays, the place was the reason; if it goes, the letter was.",
-    original: "as it was",
-    swap: (letter: string): string => `Put “${letter}” there`,
+    swap: (letter: string): string => t`Put “${letter}” there`,
     back: "Put it back",
-    head: (layer: number, head: number): string => `Layer ${layer}, head ${head}`,
-    weight: (from: string, to: string): string => `weight from “${from}” to “${to}”`,
+    head: (layer: number, head: number): string => t`Layer ${layer}, head ${head}`,
+    weight: (from: string, to: string): string => t`weight from “${from}” to “${to}”`,
     stays: "The look stays: it goes to this place, whatever letter stands there.",
     goes: "The look goes: it was this very letter that was sought.",
     first: "The weight as the text stands. Now change the letter.",
@@ -35,7 +35,7 @@ export const TEXTS = {
   sink: {
     title: "Most heads rest on the first word",
     intro: "In a large model many heads have nothing to say about most words. They put their weight where it does no harm: on the first token, whose value is small. It receives most attention, and means least.",
-    count: (sinks: number, heads: number): string => `${sinks} of ${heads} heads rest mostly on “The”`,
+    count: (sinks: number, heads: number): string => t`${sinks} of ${heads} heads rest mostly on “The”`,
     value: "length of the values in one such head",
     first: "first word",
     others: "mean of the others",
@@ -48,12 +48,12 @@ export const TEXTS = {
     nobody: "One nobody misses",
     breaks: "One that breaks it",
     all: "All on",
-    square: (layer: number, head: number, change: string): string => `Layer ${layer}, head ${head}: ${change}`,
+    square: (layer: number, head: number, change: string): string => t`Layer ${layer}, head ${head}: ${change}`,
     guess: "What comes next",
-    without: (layer: number, head: number): string => `without layer ${layer}, head ${head}`,
+    without: (layer: number, head: number): string => t`without layer ${layer}, head ${head}`,
     whole: "with every head on",
-    from: (before: string): string => `from ${before}`,
+    from: (before: string): string => t`from ${before}`,
     told: (few: number, all: number): string =>
-      `${few} of the ${all} heads change the guess by less than a twentieth when they are off alone. Which head matters, no map of weights says: it is measured.`,
+      t`${few} of the ${all} heads change the guess by less than a twentieth when they are off alone. Which head matters, no map of weights says: it is measured.`,
   },
 } as const;

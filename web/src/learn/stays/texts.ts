@@ -1,4 +1,6 @@
 /** What stays: the takeaways of every part, and the words of the last one. */
+import { t } from "$lib/language.svelte";
+
 export const TAKEAWAYS: Readonly<Record<string, readonly string[]>> = {
   input: ["A word enters as a learned row of numbers.", "Attention itself is blind to order: the place has to be added, or turned in."],
   step: ["Compare, scale, normalise, mix: four moves from rows to rows.", "Queries meet keys; values are only mixed, after the weights are done."],
@@ -37,7 +39,7 @@ export const TEXTS = {
     undo: "Take the last back",
     right: "That is the whole way. From memory.",
     empty: "Choose what comes first.",
-    going: (count: number, all: number): string => `${count} of ${all}, right so far.`,
+    going: (count: number, all: number): string => t`${count} of ${all}, right so far.`,
     wrong: {
       embed: "Before anything can be multiplied, the words must be rows of numbers.",
       project: "Queries and keys have to be made before they can be compared: first the three projections.",
@@ -77,7 +79,6 @@ export const TEXTS = {
   lives: {
     title: "Where it lives",
     intro: "The same four moves run in all of these; what differs is what is a token and who may look at whom. Each opens on what one model of its kind really did.",
-    open: "Open it",
     kinds: [
       { id: "gpt", name: "GPT", words: "Writes: every token looks back at what is written. The one inside here reads letters.", seen: "a model of Shakespeare’s letters" },
       { id: "bert", name: "BERT", words: "Understands: every token sees the whole sentence, before and after.", seen: "a sentence, every word in view of every other" },
