@@ -34,6 +34,14 @@ SHOWN: dict[str, tuple[str, ...]] = {
             ("unit", "saturated", 16),
         )
     ),
+    "input": ("input.placed=0", "input.placed=1&input.swapped=1"),
+    "future": ("future.masked=1", "future.masked=0&future.written=5", "future.ahead=1&future.row=1"),
+    "apply": ("apply.tab=exercises&apply.level=1&apply.seed=1",
+              "apply.tab=exercises&apply.level=4&apply.seed=2", "apply.tab=quiz&apply.question=1"),
+    "heads": ("heads.layer=0", "heads.layer=11&heads.row=2"),
+    "next": ("next.at=0",),
+    "not": (),
+    "stays": (),
     "softmax": ("softmax.scores=2,1,-1", "softmax.scores=2,1,1", "softmax.scores=2,-1,-1"),
 }  # fmt: skip
 
@@ -102,6 +110,8 @@ def tab(browser: Any, studio: Running) -> Iterator[Any]:
 def settled(page: Any) -> None:
     page.locator("#map .halves[aria-busy=false]").wait_for()
     page.locator("#training .waiting").wait_for(state="detached")
+    page.locator("#apply .board:not(.waiting)").wait_for()
+    page.locator("#next .stops data").first.wait_for()
 
 
 def said(page: Any, language: str, addresses: list[str]) -> dict[str, set[str]]:
@@ -130,3 +140,33 @@ def test_no_english_is_left(tab: Any, language: str) -> None:
         if same | mixed:
             left[part] = sorted(same | mixed)
     assert left == {}, json.dumps(left, indent=1, ensure_ascii=False)
+
+
+def test_the_choice_is_kept_carried_and_marked(page: Any) -> None:
+    page.get_by_role("navigation", name="Parts").get_by_role(
+        "combobox", name="Language"
+    ).select_option("de")
+    page.get_by_role("heading", name="Attention, bei Licht besehen.").wait_for()
+    assert page.locator("html").get_attribute("lang") == "de"
+    page.wait_for_url(re.compile("page.language=de"))
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator("#lab").get_by_role("button", name="Link kopieren").click()
+    page.locator("#lab").get_by_text("Link kopiert", exact=True).wait_for()
+    assert "page.language=de" in page.evaluate("navigator.clipboard.readText()")
+
+    page.get_by_role("link", name="Explore", exact=True).click()
+    page.wait_for_url(re.compile("#/explore"))
+    page.wait_for_function("document.documentElement.lang === 'en'")
+    assert page.get_by_role("link", name="Skip to the content").count() == 1
+    page.get_by_role("link", name="Learn", exact=True).click()
+    page.get_by_role("heading", name="Attention, bei Licht besehen.").wait_for()
+    page.evaluate("history.replaceState(null, '', location.pathname + '#/learn')")
+    page.reload()  # the browser keeps it, also where the address is silent
+    page.get_by_role("heading", name="Attention, bei Licht besehen.").wait_for()
+
+    foot = page.locator(".translated")
+    assert "durch Lesen geprüft" in foot.inner_text()
+    foot.get_by_role("button").click()
+    page.get_by_role("heading", name="Attention, with the lights on.").wait_for()
+    assert foot.count() == 0
+    assert page.locator("html").get_attribute("lang") == "en"
