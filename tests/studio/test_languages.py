@@ -47,11 +47,14 @@ SHOWN: dict[str, tuple[str, ...]] = {
 
 # What is the same in every language: signs, names, what a model reads, and commands.
 SAME = re.compile(
-    r"""[A-Za-zΣ]\d?|d_?k|max|[Ss]oftmax|[Aa]rgmax|logits|tanh|ln|float64|W_[QK]|Adam|SGD|BERT
+    r"""[A-Za-zΣΔ]\d?|d_?k|max|[Ss]oftmax|[Aa]rgmax|logits|tanh|ln|float64|W_[QK]|Adam|SGD|BERT
     |limelight|Explore|Learn|Watch|English|Deutsch|Español|SmolLM2.*|135M.*|Vaswani|et|al
-    |PageUp|PageDown|Escape|[Tt]he|curious|cat|watched|bird|Xyzzy|plugh""",
+    |PageUp|PageDown|Escape|[Tt]he|curious|cat|watched|bird|dog|chased|Xyzzy|plugh
+    |[Ee]mbeddings?|Feed-forward|GPT|Llama""",
     re.VERBOSE,
 )
+# What the small model is given to read.
+READ = re.compile("It is the east, .*|O Romeo, .*|To be, or not .*")
 # A sentence that has one of these is English; also one of which a piece alone was translated.
 ENGLISH = re.compile(
     "and|of|is|with|what|which|that|this|not|from|how|each|only|are|its|does|one|by|to|they|as|be|for|it"
@@ -60,7 +63,7 @@ ENGLISH = re.compile(
 # Words of one language that happen to be English too.
 ALIKE = {
     "de": {"Query", "Queries", "Key", "Keys", "Value", "Values", "Score", "Scores", "Gradient", "Loss",
-           "Bias", "Attention", "Seeds", "Norm", "Logits", "Argmax"},
+           "Bias", "Attention", "Seeds", "Norm", "Logits", "Argmax", "Quiz"},
     "es": {"no", "a"},
 }  # fmt: skip
 
@@ -137,8 +140,8 @@ def test_no_english_is_left(tab: Any, language: str) -> None:
         assert len(english[part]) > 10, part
         same = {t for t in english[part] & other[part] if foreign(t) - ALIKE[language]}
         mixed = {t for t in other[part] if any(map(ENGLISH.fullmatch, words(t)))}
-        if same | mixed:
-            left[part] = sorted(same | mixed)
+        if found := sorted(t for t in same | mixed if not READ.fullmatch(t)):
+            left[part] = found
     assert left == {}, json.dumps(left, indent=1, ensure_ascii=False)
 
 
