@@ -49,13 +49,16 @@ I say it is the moon that shines so bright.
 KATHARINA:
 I know it is the sun that shines so bright.
 """
-FUNCTION = """\
-def count(words, most=9):
-    table = {}
-    for word in words:
-        key = word.lower()
-        table[key] = table.get(key, 0) + 1
-    return dict(sorted(table.items(), key=lambda x: x[1])[:most])
+CLASS = """\
+import json
+from pathlib import Path
+
+class Doc:
+    def __init__(self, path):
+        self.path = Path(path)
+
+    def get(self, key):
+        return json.loads(open(self.path).read())[key]
 """
 
 
@@ -120,8 +123,8 @@ def gpt() -> Capture:
 
 def code() -> Capture:
     model, facts = load("code", train_code.build)
-    return _characters(model, FUNCTION, train_code.ALPHABET, {
-        "title": "Code model, trained here: a Python function",
+    return _characters(model, CLASS, train_code.ALPHABET, {
+        "title": "Code assistant kind, such as Copilot’s, trained here: a Python class",
         "model": "code, trained here on the Python standard library",
         "licence": "Apache-2.0",
         "weights": _trained("code", facts, "held_out"),

@@ -83,8 +83,10 @@ def gpt() -> Page:
     page.picture("heads", lambda theme: grid(capture, "every head's map", theme, 84))
     words, spaces = found[3], found[1]
     part = slice(11, 55)
-    page.picture("words", lambda theme: region(capture, words.layer, words.head, part, theme))
-    page.picture("spaces", lambda theme: region(capture, spaces.layer, spaces.head, part, theme))
+    page.picture("words", lambda theme: region(capture, words.layer, words.head, part, part, theme))
+    page.picture(
+        "spaces", lambda theme: region(capture, spaces.layer, spaces.head, part, part, theme)
+    )
     model, facts = _trained("train_gpt")
     page.numbers["loss"] = f"{facts['held_out']:.2f}"
     page.numbers["steps"] = f"{facts['steps']:,}"
@@ -108,18 +110,21 @@ def code() -> Page:
     for name, targets in zip(("inner", "outer"), measures.nested(text), strict=True):
         lit = measures.share(capture, found[0].layer, found[0].head, targets)
         page.numbers[name] = f"{100 * lit:.0f}"
-    inside, keys, loop = (text.index(words) for words in ("return", "key = ", "    for"))
-    parts = (slice(inside, len(text) - 1), slice(keys, inside - 5), slice(loop, keys + 12))
-    for name, one, part in zip(("brackets", "names", "indentation"), found, parts, strict=False):
-        page.picture(name, partial(region, capture, one.layer, one.head, part))
-    names = sorted(measures.repeated_words(text))
-    whole, less = (_nats(text, off) for off in ([], [(found[1].layer, found[1].head)]))
-    inside = np.isin(np.arange(len(whole)), names)
-    page.numbers["with"] = f"{whole[inside].mean():.2f}"
+    begins, again, body = (text.index(words) for words in ("return", "json.loads", "    def"))
+    brackets, names, lines = found[:3]
+    whole = slice(begins, len(text) - 1)
+    page.picture("brackets", partial(region, capture, brackets.layer, brackets.head, whole, whole))
+    spelled, imports = slice(again, again + len("json")), slice(0, text.index("from"))
+    page.picture("names", partial(region, capture, names.layer, names.head, spelled, imports))
+    block = slice(body, text.index(" = Path"))
+    page.picture("indentation", partial(region, capture, lines.layer, lines.head, block, block))
+    full, less = (_nats(text, off) for off in ([], [(names.layer, names.head)]))
+    inside = np.isin(np.arange(len(full)), sorted(measures.repeated_words(text)))
+    page.numbers["with"] = f"{full[inside].mean():.2f}"
     page.numbers["without"] = f"{less[inside].mean():.2f}"
-    page.numbers["elsewhere"] = f"{(less - whole)[~inside].mean():.2f}"
+    page.numbers["elsewhere"] = f"{(less - full)[~inside].mean():+.2f}".replace("-", "−")
     page.numbers["judged"] = str(int(inside.sum()))
-    page.code("function", text, "text")
+    page.code("class", text, "text")
     model, facts = _trained("train_code")
     page.numbers["loss"] = f"{facts['held_out']:.2f}"
     page.numbers["steps"] = f"{facts['steps']:,}"
@@ -222,17 +227,19 @@ def lines(capture: Capture, layer: int, head: int, theme: str) -> Picture:
                           title=_title(capture, layer, head))  # fmt: skip
 
 
-def region(capture: Capture, layer: int, head: int, part: slice, theme: str) -> Picture:
+def region(
+    capture: Capture, layer: int, head: int, rows: slice, columns: slice, theme: str
+) -> Picture:
     """Part of a head's map, one cell a character."""
     site = capture[layer]
-    size = part.stop - part.start
-    seen = site.heatmap((size, size), rows=part, columns=part, head=head)
+    shape = rows.stop - rows.start, columns.stop - columns.start
+    seen = site.heatmap(shape, rows=rows, columns=columns, head=head)
     texts = [visible(token) for token in site.labels()]
     return pictures.heatmap(seen, tokens=texts, theme=theme, title=_title(capture, layer, head))
 
 
 def looks(capture: Capture, layer: int, entries: tuple[int, ...], theme: str) -> Picture:
-    """What the gathering token looks at, the mean over heads, one digit beside the other."""
+    """What the gathering token looks at, the mean over heads, one picture beside the other."""
     assert capture.image is not None
     site, source = capture[layer], capture.source
     drawn = []

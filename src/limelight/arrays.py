@@ -104,6 +104,11 @@ def as_numpy(array: Any) -> Any:
     """A torch tensor as NumPy (bfloat16 widened, since NumPy has none); anything else as it is."""
     if not is_torch(array):
         return array
+    if array.is_meta:
+        raise ArgumentError(
+            f"a tensor of shape {tuple(array.shape)} is on meta, where there are shapes and no "
+            f"numbers to be read: make it, or load it, on a device that has them"
+        )
     tensor = array.detach().cpu()
     return (tensor.float() if dtype_name(tensor) == "bfloat16" else tensor).numpy()
 

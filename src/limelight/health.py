@@ -156,6 +156,8 @@ class Health:
         return {name: jsonable(getattr(seen, name)) for name in names}
 
     def __repr__(self) -> str:
+        if is_torch(self.entropy) and self.entropy.is_meta:
+            return f"Health of rows {tuple(self.entropy.shape)} on meta: shapes, and no numbers"
         return repr(self.summary())
 
     def _repr_html_(self) -> str:

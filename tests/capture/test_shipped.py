@@ -177,6 +177,8 @@ def same(kept: Capture, made: Capture) -> None:
     assert [site.name for site in kept] == [site.name for site in made]
     for a, b in zip(kept, made, strict=True):
         assert (a.layer, a.scale, a.kind, a.mask) == (b.layer, b.scale, b.kind, b.mask)
+        np.testing.assert_allclose(a.brought, b.brought, rtol=2e-4)
+        assert a.writes
         for part in ("query", "key", "value"):
             half, full = getattr(a, part), getattr(b, part)
             # Half a step of float16, and what float32 sums in another order can differ by.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -185,6 +186,20 @@ def test_heads_as_a_table_and_as_json(path: Path) -> None:
     assert "no row of this text has such a key" in run("heads", path, "--kind", "bracket").stdout
 
 
+def test_heads_as_a_table_for_other_programs(path: Path, tmp_path: Path) -> None:
+    target = tmp_path / "kinds.csv"
+    data = json.loads(run("heads", path, "--csv", target, "--json").stdout)
+    with target.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(data["heads"]) == 6
+    for row, head in zip(rows, data["heads"], strict=True):
+        assert (int(row["layer"]), int(row["head"])) == (head["layer"], head["head"])
+        assert float(row["previous"]) == head["scores"]["previous"]["score"]
+        assert row["next"] == ""
+    assert "kinds.csv is there already" in run("heads", path, "--csv", target).stderr
+    assert run("heads", path, "--csv", target, "--force").exit_code == 0
+
+
 @pytest.mark.parametrize(("args", "message"), [
     (["heatmap", "--layer", 9], "there is no layer 9: the capture has 2 layers, 0 to 1"),
     (["heatmap", "--layer", 0, "--head", 3], "there is no head 3 at layer.0: there are 3, numbered from 0"),
@@ -215,6 +230,8 @@ def test_heads_as_a_table_and_as_json(path: Path) -> None:
     (["heatmap", "--layer", 0, "--batch", 7], "there is no batch entry 7 at layer.0: there is one, batch entry 0"),
     (["heatmap", "--layer", 0, "--head", 0, "--batch", -2], "there is no batch entry -2 at layer.0"),
     (["heads", "--kind", "copy"], "there is no kind 'copy': choose previous"),
+    (["heads", "--csv", "x.txt"], "x.txt ends in .txt"),
+    (["heads", "--csv", "x.csv", "--from", "a"], "--csv is of heads judged over the text"),
     (["heads", "--batch", 4], "there is no batch entry 4 at layer.0: there is one, batch entry 0"),
 ])  # fmt: skip
 def test_errors_are_one_line(args: list[Any], message: str, path: Path) -> None:

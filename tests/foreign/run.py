@@ -64,8 +64,8 @@ def sources(suite: Suite) -> Path | str:
             "--branch",
             f"v{version}",
         )
-        # Transformers' tests read some of their own from utils/.
-        top = sorted({"utils", *(test.partition("/")[0] for test in suite.tests)})
+        # Transformers' tests read some of their own from utils/, which reads src/.
+        top = sorted({"utils", "src", *(test.partition("/")[0] for test in suite.tests)})
         for command in (
             ("git", "clone", *short, suite.home, str(folder)),
             ("git", "-C", str(folder), "sparse-checkout", "set", *top),
@@ -86,7 +86,11 @@ def outcomes(suite: Suite, folder: Path, more: list[str]) -> dict[str, str]:
     environment = {
         **os.environ,
         "LIMELIGHT_FOREIGN": suite.name,
-        "PYTHONPATH": os.pathsep.join((str(HERE), str(ROOT / "src"))),  # theirs has tests/, too
+        # The plugin by its own name: theirs has tests/, too. Then what the caller wants before the
+        # installed packages, such as the version that the sources are of.
+        "PYTHONPATH": os.pathsep.join(
+            (str(HERE), str(ROOT / "src"), *filter(None, (os.environ.get("PYTHONPATH"),)))
+        ),
     }
     options = (
         "-q",

@@ -13,6 +13,7 @@ import transformers as tf
 from limelight import hf
 from limelight.capture import Capture
 from limelight.errors import ShapeError
+from limelight.hf.projections import projections
 from tests.hf import systems
 
 
@@ -361,3 +362,23 @@ def test_captures_of_every_system_survive_a_file(name: str, tmp_path: Any) -> No
             if mine is not None:
                 np.testing.assert_array_equal(mine, theirs)
         np.testing.assert_array_equal(one.health().entropy, other.health().entropy)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bert"])
+def test_what_w_o_writes_of_the_values_is_kept_with_them(name: str) -> None:
+    model, given = systems.build(name), systems.inputs(name)
+    with hf.capture(model, values=True) as found, torch.no_grad():
+        model(**given)
+    for site, (_, projection) in zip(found, sorted(projections(model).items()), strict=True):
+        linear = projection.module
+        size = site.value.shape[3]
+        for head in range(site.heads):  # the head alone, through the model's own module
+            read = torch.zeros(*site.value.shape[::2], site.heads * size, dtype=model.dtype)
+            own = torch.from_numpy(site.value[:, head * site.key_heads // site.heads])
+            read[..., head * size : (head + 1) * size] = own
+            with torch.no_grad():
+                written = (linear(read) - linear(torch.zeros_like(read))).double().norm(dim=-1)
+            np.testing.assert_allclose(site.brought[:, head], written, rtol=1e-5)
+    with hf.capture(model) as bare, torch.no_grad():
+        model(**given)
+    assert not bare[0].writes

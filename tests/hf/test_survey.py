@@ -357,3 +357,16 @@ def test_a_killed_command_goes_on(tmp_path: Path) -> None:
 def test_every_kind_that_comes_along_is_judged() -> None:
     found = hf.survey(systems.build("bert", torch.float32), drawn())
     assert tuple(kind.name for kind in found.known) == tuple(kind.name for kind in KINDS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_duplicate_token_heads_of_smollm2(smollm2: hf.Loaded) -> None:
+    """On random tokens that come twice: heads that look at their token's earlier place."""
+    found = hf.induction(smollm2).heads
+    named = found.is_kind("duplicate")
+    layers = np.array(found.layers)
+    assert {(8, 0), (14, 3), (15, 6)} <= {(int(layers[s]), int(h)) for s, h in np.argwhere(named)}
+    assert named.sum() <= 6  # of 270: the others are none
+    best = [(found.layers[site], head) for site, head, _ in found.best("duplicate", 3)]
+    assert set(best) == {(8, 0), (14, 3), (15, 6)}

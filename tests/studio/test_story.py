@@ -47,6 +47,8 @@ def test_the_story_stands_above_and_leads_to_its_heads(
     page.get_by_role("heading", name="Layer 17, head 5").wait_for()  # not layer 0, head 0
     page.locator(".token.lamp", has_text="curious").wait_for()
     page.locator(".mention", has_text=told.mentions[0].words).wait_for()
+    beside = page.locator(".why", has_text=told.mentions[0].why)
+    beside.get_by_text("docs/systems/llama.md measures it").wait_for()
     button = page.get_by_role("button", name=told.mentions[1].words)
     button.focus()
     page.keyboard.press("Enter")

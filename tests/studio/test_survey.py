@@ -1,9 +1,11 @@
-"""Surveys in the studio: listed apart from captures, all heads, one head, and what is not there."""
+"""Surveys in the studio: listed apart from captures, all heads, one head, and on the page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -13,6 +15,7 @@ from limelight.studio.folders import Folders
 from limelight.studio.keys import Keys
 from limelight.studio.studio import Studio
 from limelight.survey import Survey
+from tests.studio.conftest import Running
 from tests.survey.samples import COUNTS, made
 
 
@@ -56,3 +59,40 @@ def test_what_is_not_there_is_said(asked: TestClient, path: str) -> None:
     answer = asked.get(path)
     assert answer.status_code == 404
     assert "there is no" in answer.text
+
+
+@pytest.fixture
+def plays(studio: Running) -> Iterator[Survey]:
+    """A survey in the folder of the studio that is looked at."""
+    path, survey = studio.folder / "plays.safetensors", made(range(9))
+    survey.save(path)
+    yield survey
+    path.unlink()
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1440, False), (390, True)])
+def test_a_head_of_a_survey_is_looked_at(
+    open_tab: Callable[..., Any], plays: Survey, width: int, dark: bool
+) -> None:
+    page = open_tab("#/explore", width=width, dark=dark)
+    page.get_by_role("link", name=re.compile("^plays")).click()
+    page.get_by_role("heading", name="plays", level=1).wait_for()
+    assert "2 layers × 3 heads · 9 texts" in page.locator("header p.facts").inner_text()
+    grid = page.get_by_role("grid", name="Heads of the survey")
+    grid.get_by_role("button", name=re.compile("^layer 1, head 1:")).click()
+    part = page.get_by_role("region", name="Layer 1, head 1")
+    own = part.get_by_role("listitem").filter(has_text=re.compile("^own"))
+    score, error = (table["own"][1, 1] for table in (plays.heads.scores, plays.heads.errors))
+    assert own.inner_text().split()[-3:] == [f"{score:.2f}", "±", f"{error:.2f}"]
+    assert part.get_by_role("img", name="Queries down, keys across").is_visible()
+    named = {text.name for kind in ("own", "previous") for _, text in plays.examples(1, 1, kind)}
+    shown = part.locator("blockquote small").all_inner_texts()
+    assert shown
+    assert {text.partition(":")[0] for text in shown} <= named
+    page.get_by_label("Colour").select_option("own")
+    seen = grid.get_by_role("button", name=re.compile("^layer 0, head 2:"))
+    assert f"{plays.heads.scores['own'][0, 2]:.2f}" in seen.get_attribute("aria-label")
+    page.reload()  # the address knows the head and the colour
+    part.wait_for()
+    assert page.get_by_label("Colour").input_value() == "own"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

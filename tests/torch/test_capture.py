@@ -170,3 +170,22 @@ def test_tokens_are_shown_as_people_read_them() -> None:
     with torch.no_grad(), capture(model, tokens=[["The", "Ġcat", "Ċ"]]) as cap:
         model(torch.ones(1, 3, 8))
     assert cap.tokens == cap[0].tokens == (("The", " cat", "\n"),)
+
+
+@pytest.mark.parametrize("kind", ["limelight", "torch"])
+def test_what_w_o_writes_of_the_values_is_kept_with_them(kind: str) -> None:
+    torch.manual_seed(3)
+    x = torch.randn(2, 5, 12)
+    ours = SelfAttention(12, heads=4, key_heads=2)
+    theirs = nn.MultiheadAttention(12, 3, batch_first=True)
+    with torch.no_grad(), capture(ours if kind == "limelight" else theirs) as found:
+        ours(x) if kind == "limelight" else theirs(x, x, x, need_weights=False)
+    weight = (ours.W_O if kind == "limelight" else theirs.out_proj).weight.detach().double()
+    (site,) = found
+    assert site.value is not None
+    for head in range(site.heads):
+        size = site.value.shape[3]
+        value = torch.from_numpy(site.value[:, head * site.key_heads // site.heads]).double()
+        written = (value @ weight[:, head * size : (head + 1) * size].T).norm(dim=-1)
+        np.testing.assert_allclose(site.brought[:, head], written, rtol=1e-5)
+    assert site.writes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,8 +33,10 @@ def some(*shape: int) -> torch.Tensor:
     return mask
 
 
-def in_onnx(model: Any, *given: torch.Tensor, **more: Any) -> tuple[list[Any], Counter[str]]:
-    """What onnxruntime gives for the exported model, and how often each operator stands in it."""
+def in_onnx(
+    model: Any, *given: torch.Tensor, **more: Any
+) -> tuple[Callable[..., torch.Tensor], Counter[str]]:
+    """The exported model, run by onnxruntime, and how often each operator stands in it."""
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
     program = torch.onnx.export(model, given, dynamo=True, opset_version=23, verbose=False, **more)
@@ -42,8 +45,13 @@ def in_onnx(model: Any, *given: torch.Tensor, **more: Any) -> tuple[list[Any], C
     session = runtime.InferenceSession(
         proto.SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    named = {place.name: x.numpy() for place, x in zip(session.get_inputs(), given, strict=True)}
-    return session.run(None, named), Counter(node.op_type for node in proto.graph.node)
+
+    def run(*given: torch.Tensor) -> torch.Tensor:
+        names = (place.name for place in session.get_inputs())
+        named = {name: x.numpy() for name, x in zip(names, given, strict=True)}
+        return torch.from_numpy(session.run(None, named)[0])
+
+    return run, Counter(node.op_type for node in proto.graph.node)
 
 
 # name, what is asked, and whether ONNX's operator can say it
@@ -68,9 +76,65 @@ def test_onnx_gives_the_same_numbers(rule: Any, whole: bool) -> None:
     torch.manual_seed(0)
     query, key = torch.randn(2, 6, 5, 8), torch.randn(2, 2, 9, 8)
     model = Model(scale=0.3, **rule())
-    (output,), operators = in_onnx(model, query, key)
+    exported, operators = in_onnx(model, query, key)
     assert operators["Attention"] == whole
-    assert torch.allclose(torch.from_numpy(output), model(query, key), atol=1e-6)
+    assert torch.allclose(exported(query, key), model(query, key), atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rule", "whole"),
+    [({"mask": ll.Causal()}, True), ({"mask": ll.Window(2, 1), "softcap": 3.0}, False)],
+    ids=["causal", "by its parts"],
+)
+def test_lengths_stay_free_in_onnx(rule: Any, whole: bool) -> None:
+    """Exported once, run with other batches and lengths: a mask follows them."""
+    torch.manual_seed(0)
+    batch, queries, keys = (torch.export.Dim(name) for name in ("batch", "queries", "keys"))
+    model = Model(**rule)
+    exported, operators = in_onnx(
+        model, torch.randn(2, 6, 5, 8), torch.randn(2, 2, 9, 8),
+        dynamic_shapes=({0: batch, 2: queries}, {0: batch, 2: keys}),
+    )  # fmt: skip
+    assert operators["Attention"] == whole
+    for b, nq, nk in ((2, 5, 9), (3, 4, 11), (1, 7, 7), (1, 1, 13)):
+        query, key = torch.randn(b, 6, nq, 8), torch.randn(b, 2, nk, 8)
+        assert torch.allclose(exported(query, key), model(query, key), atol=1e-6)
+
+
+class Padded(torch.nn.Module):
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: torch.Tensor, real: torch.Tensor, places: torch.Tensor) -> Any:
+        return self.model(ids, attention_mask=real, position_ids=places).logits
+
+
+@pytest.mark.slow
+def test_a_padded_batch_of_any_size_in_onnxruntime() -> None:
+    hf.register()
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=48, intermediate_size=96, num_hidden_layers=2, use_cache=False,
+        num_attention_heads=6, num_key_value_heads=2, attn_implementation="limelight",
+        initializer_range=0.3,
+    )  # fmt: skip
+    model = Padded(transformers.LlamaForCausalLM(config).eval())
+
+    def given(b: int, n: int) -> tuple[torch.Tensor, ...]:
+        real = torch.ones(b, n, dtype=torch.int64)
+        real[0, -2:] = 0
+        return torch.randint(0, 64, (b, n)), real, torch.arange(n).expand(b, n).contiguous()
+
+    free = {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens")}
+    exported, operators = in_onnx(model, *given(2, 9), dynamic_shapes=(free, free, free))
+    assert operators["Attention"] == 2
+    for sizes in ((2, 9), (3, 5), (1, 31)):
+        asked = given(*sizes)
+        with torch.no_grad():
+            right = model(*asked)
+        assert torch.allclose(exported(*asked), right, atol=2e-4)
 
 
 @pytest.mark.parametrize("rule", [row[1] for row in RULES], ids=[row[0] for row in RULES])
@@ -117,6 +181,6 @@ def test_models_in_onnxruntime(kind: str) -> None:
     model.eval()
     with torch.no_grad():
         right = model(ids)[0]
-    outputs, operators = in_onnx(model, ids)
+    exported, operators = in_onnx(model, ids)
     assert operators["Attention"] == 2
-    assert torch.allclose(torch.from_numpy(outputs[0]), right, atol=2e-4)
+    assert torch.allclose(exported(ids), right, atol=2e-4)

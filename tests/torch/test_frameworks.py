@@ -70,7 +70,10 @@ def torchvision() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def timm() -> Any:
     if importlib.util.find_spec("timm") is None:
-        pytest.skip("timm is not installed; beside Transformers it wants torchvision, too")
+        pytest.skip(
+            "timm is not installed: pip install --no-deps --target FOLDER timm, then "
+            "PYTHONPATH=FOLDER (in the environment itself Transformers would want torchvision, too)"
+        )
     with torchvision():
         return importlib.import_module("timm")
 

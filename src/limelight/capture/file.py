@@ -32,7 +32,7 @@ MOST_MASKS = 1 << 25  # intervals of all sites' masks together
 LONGEST_NAME, LONGEST_TOKEN = 1_000, 10_000  # characters
 MOST_PIXELS = 50_000_000  # of one image
 MOST_PATCHES = 1 << 24
-ARRAYS = ("query", "key", "value", "sinks", "bias")
+ARRAYS = ("query", "key", "value", "sinks", "bias", "written")
 ROWS = ("logsumexp", "max_logit", "entropy")
 REAL = ("real_keys", "real_queries")
 MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError,
@@ -121,6 +121,7 @@ def _describe(
 ) -> dict[str, Any]:  # fmt: skip
     site = site if dtype in (None, site.query.dtype) else _rounded(site, dtype)
     held = {part: getattr(site, part) for part in ARRAYS}
+    held["written"] = site.brought if site.writes else None  # lengths are kept, and never W_O
     held |= {} if site.rows is None else vars(site.rows)
     held |= {part: getattr(site, part) for part in REAL}
     names = {}

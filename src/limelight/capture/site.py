@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from limelight.arrays import as_array, as_numpy, index, is_integer, pick
 from limelight.call import Call, as_float, prepare
+from limelight.capture.brought import lengths
 from limelight.engines import choose
 from limelight.errors import ArgumentError, ShapeError
 from limelight.health import Health
@@ -66,9 +67,11 @@ class Site:
     softcap, bias, sinks and mask as in limelight.attention. `kind` is "self" or "cross". `tokens`
     names the keys and `query_tokens` the queries, one tuple for each batch entry; ids become their
     digits, and either may be empty. `rows` holds the statistics of the pass that the model made,
-    where it was recorded. `real_keys` [B, Nk] and `real_queries` [B, Nq] are False at padding, None
-    where there is none: a query that is padding is no row, and is shown as one that sees nothing.
-    `watch` refuses arrays that are mapped from a file which has changed.
+    where it was recorded. `out` [Hq, Dv, E] is W_O by heads, where it is at hand; it stays out of
+    files, which keep the lengths `written` [B, Hq, Nk] of v·W_O instead. `real_keys` [B, Nk] and
+    `real_queries` [B, Nq] are False at padding, None where there is none: a query that is padding
+    is no row, and is shown as one that sees nothing. `watch` refuses arrays that are mapped from a
+    file which has changed.
 
     >>> import numpy as np
     >>> query, key = np.array([[[[2.0, 1]]]]), np.array([[[[2.0, 1], [1, 0], [0, -1]]]])
@@ -91,6 +94,8 @@ class Site:
     tokens: Labels = ()
     query_tokens: Labels = ()
     rows: Rows | None = None
+    written: Array | None = None
+    out: Array | None = field(default=None, repr=False)
     real_keys: NDArray[np.bool_] | None = None
     real_queries: NDArray[np.bool_] | None = None
     watch: Watch | None = field(default=None, repr=False)
@@ -98,7 +103,7 @@ class Site:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
             raise ArgumentError(f"a site's name is a text, and {self.name!r} is none")
-        for name in ("query", "key", "value", "bias", "sinks"):
+        for name in ("query", "key", "value", "bias", "sinks", "written", "out"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, as_float(getattr(self, name), name))
         if self.mask is not None:
@@ -136,12 +141,27 @@ class Site:
             object.__setattr__(self, "real_queries", tail)
         for name, length in (("real_keys", self.keys), ("real_queries", self.queries)):
             object.__setattr__(self, name, self._flags(name, length))
+        self._check_out()
         if self.rows is not None:
             shape = (self.batch, self.heads, self.queries)
             for name, array in vars(self.rows).items():
                 if array.shape != shape:
                     raise ShapeError(f"site {self.name}: {name} has shape {array.shape}, and the "
                                      f"rows are {shape}")  # fmt: skip
+
+    def _check_out(self) -> None:
+        """What is written fits the heads and keys, and W_O the heads and values."""
+        said = (self.batch, self.heads, self.keys)
+        if self.written is not None and self.written.shape != said:
+            raise ShapeError(f"site {self.name}: written has shape {self.written.shape}, and takes "
+                             f"[batch, heads, keys], {said}")  # fmt: skip
+        if self.out is None:
+            return
+        if self.value is None:
+            raise ArgumentError(f"site {self.name}: out comes without values for it to write")
+        if self.out.ndim != 3 or self.out.shape[:2] != (self.heads, self.value.shape[3]):
+            raise ShapeError(f"site {self.name}: out has shape {self.out.shape}, and W_O by heads "
+                             f"is [{self.heads}, {self.value.shape[3]}, width]")  # fmt: skip
 
     @classmethod
     def from_weights(
@@ -293,6 +313,8 @@ class Site:
             query=pick(self.query, batch, head),
             key=pick(self.key, batch, key_head),
             value=pick(self.value, batch, key_head),
+            written=pick(self.written, batch, head),
+            out=self.out if head is None or self.out is None else self.out[head : head + 1],
             sinks=self.sinks if head is None or self.sinks is None else self.sinks[head : head + 1],
             mask=None if self.mask is None else _entry(self.mask, batch, head, self),
             bias=pick(self.bias, batch, head),
@@ -303,25 +325,45 @@ class Site:
             rows=None if said is None else Rows(*(pick(array, batch, head) for array in said)),
         )
 
-    def by_value(self, head: int = 0, batch: int = 0) -> Site:
-        """One head whose cells are w · ‖v‖, as shares of its longest value: what each look brings.
+    @property
+    def writes(self) -> bool:
+        """Whether it is known what W_O makes of the values."""
+        return self.written is not None or self.out is not None
 
-        A site to look at, with weights(), heatmap(), top() and received() as any other: a weight
-        of w on a value of length ‖v_j‖ is shown as w · ‖v_j‖ / max ‖v‖. A sink whose value is next
-        to nothing goes dark. Its rows do not sum to 1, so it has no health.
+    @cached_property
+    def brought(self) -> Array:
+        """The length of what each key brings to each head, [B, Hq, Nk].
+
+        ‖v·W_O‖, what is written into the residual stream, where that is known (`writes`); ‖v‖ else.
+        """
+        if self.written is not None:
+            return self.written
+        if self.value is None:
+            raise ArgumentError(f"site {self.name} holds no values: capture with values=True")
+        self._look()
+        return lengths(self.value, self.heads, self.out)
+
+    def by_value(self, head: int = 0, batch: int = 0) -> Site:
+        """One head whose cells are what each look brings: w · ‖v·W_O‖, or w · ‖v‖ (`brought`).
+
+        A site to look at, with weights(), heatmap(), top() and received() as any other; a cell is
+        a share of the head's longest: w · b_j / max b. A sink that writes next to nothing goes
+        dark. Its rows do not sum to 1, so it has no health.
 
         >>> import numpy as np
         >>> value = np.array([[[[3.0, 4.0], [0.0, 0.5]]]])  # of length 5 and 0.5
         >>> site = Site.from_weights("mine", 0, [[[[0.5, 0.5]]]], value=value)
         >>> site.by_value().weights(head=0)
         array([[0.5 , 0.05]])
+        >>> out = np.array([[[0.0], [2.0]]])  # W_O leaves the first number out: 8 and 1 are written
+        >>> replace(site, out=out).by_value().weights(head=0)
+        array([[0.5   , 0.0625]])
         """
         one = self.one(head, batch)
-        if one.value is None:
-            raise ArgumentError(f"site {self.name} holds no values: capture with values=True")
-        length = np.linalg.norm(np.asarray(one.value[0, 0], np.float64), axis=-1)
+        length = one.brought[0, 0].astype(np.float64)
         most = np.nanmax(length, initial=0.0)
-        share = np.maximum(length / (most or 1.0), LEAST_SHARE)
+        with np.errstate(invalid="ignore"):  # of an infinite length nothing is a share
+            share = np.maximum(length / (most or 1.0), LEAST_SHARE)
         # A factor is a summand in the exponent; the rows' sums stay those of the weights.
         bias = np.log(share).astype(np.promote_types(one.query.dtype, np.float32))
         bias = bias[None, None, None] if one.bias is None else one.bias + bias

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from limelight.cli._edge import JsonOption, console, narrow, print_json, right, show, table, whole
-from limelight.cli._looking import folded, progress, seen
+from limelight.cli._looking import ForceOption, folded, progress, seen, writable
 from limelight.errors import ArgumentError
 from limelight.writing.numbers import counted
 from limelight.writing.terminal import shown
@@ -60,6 +60,10 @@ def heads(
             "and judge its heads by them.",
         ),
     ] = False,
+    csv: Annotated[
+        Path | None, typer.Option(help="Write every kind's score of every head to this .csv file.")
+    ] = None,
+    force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
     """Find heads of known kinds: previous token, induction, sink, brackets and more.
@@ -68,16 +72,22 @@ def heads(
     what even attention would give. A head is one of a kind from the kind's threshold on, from
     twice the chance, and from five rows.
     """
+    looks = looks_from is not None or looks_to is not None
+    for name, given in (("--kind", kind), ("--csv", csv)):
+        if looks and given is not None:
+            raise ArgumentError(f"{name} is of heads judged over the text, --from and --to ask for "
+                                f"one look: give the one or the other")  # fmt: skip
+    if csv is not None:
+        writable(csv, (".csv",), force)
     held = _repeated(capture) if induction else seen(capture)
-    if looks_from is not None or looks_to is not None:
-        if kind is not None:
-            raise ArgumentError("--kind judges heads over the text, --from and --to ask for one "
-                                "look: give the one or the other")  # fmt: skip
+    if looks:
         _looks(held, _place(looks_from), _place(looks_to), at_least, most, batch, json)
         return
     found = _judged(held, batch)
     if kind is not None:
         found.is_kind(kind)  # raises where there is no such kind
+    if csv is not None:
+        found.to_csv(csv)
     if json:
         print_json(found.to_dict() if kind is None else _one(found, kind))
         return

@@ -15,6 +15,7 @@ from limelight.cli._edge import JsonOption, print_json
 from limelight.errors import ArgumentError
 
 AREAS = {".safetensors": "explore", ".jsonl": "watch"}  # where a file is looked at
+SURVEY = "~survey"  # stands before a survey's name, where a capture's name stands alone
 
 
 def studio(
@@ -22,11 +23,18 @@ def studio(
         list[str] | None,
         typer.Argument(
             metavar="[FILE]...",
-            help="Captures or training logs to offer, the first of them opened; a capture that "
-            "comes along by its name.",
+            help="Captures, surveys or training logs to offer, the first of them opened; a capture "
+            "that comes along by its name.",
             show_default=False,
         ),
     ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare",
+            help="Open the first two captures side by side, at the head that differs most.",
+        ),
+    ] = False,
     folder: Annotated[
         list[Path] | None,
         typer.Option(
@@ -75,9 +83,9 @@ def studio(
     def say(text: str) -> None:
         typer.echo(text, err=json)
 
-    paths, first = _asked(files or [])
-    folders = Folders.of(tuple(folder or ()), paths)
-    place = _place(first, folders.files)
+    named = _asked(files or [])
+    folders = Folders.of(tuple(folder or ()), tuple(one for one in named if isinstance(one, Path)))
+    place = _beside(named, folders.files) if compare else _place(named[:1], folders.files)
     started = Studio(folders)
     check_certificate(certificate, key)
     address = bind(host, port, say, secure=certificate is not None)
@@ -103,32 +111,61 @@ def studio(
     )  # fmt: skip
 
 
-def _asked(files: list[str]) -> tuple[tuple[Path, ...], str | Path | None]:
-    """The paths among what was named, and which capture or file is opened."""
+def _asked(files: list[str]) -> list[str | Path]:
+    """What was named: the captures that come along by name, all others by path."""
     from limelight.capture.shipped import captures
 
     own = captures().names
-    paths = tuple(Path(name) for name in files if name not in own)
-    for path in paths:
-        if path.suffix.lower() not in AREAS and not path.is_dir():
+    named = [name if name in own else Path(name) for name in files]
+    for path in named:
+        if isinstance(path, Path) and path.suffix.lower() not in AREAS and not path.is_dir():
             raise ArgumentError(
-                f"{path}: the studio opens captures (.safetensors) and training logs (.jsonl), and "
-                f"the captures that come along by name: {', '.join(own)}"
+                f"{path}: the studio opens captures and surveys (.safetensors) and training logs "
+                f"(.jsonl), and the captures that come along by name: {', '.join(own)}"
             )
-    if not files:
-        return paths, None
-    return paths, files[0] if files[0] in own else Path(files[0])
+    return named
 
 
-def _place(first: str | Path | None, files: dict[str, Path]) -> str:
-    """Where the page opens: what follows the address."""
-    if first is None:
+def _place(named: list[str | Path], files: dict[str, Path]) -> str:
+    """Where the page opens on the first of what was named: what follows the address."""
+    if not named:
         return ""
-    if isinstance(first, str):
-        return f"#/explore/{first}"
-    name = next(name for name, path in files.items() if path == first.resolve())
-    ending = first.suffix
-    return f"#/{AREAS[ending.lower()]}/{quote(name.removesuffix(ending), safe='')}"
+    first, name = named[0], _name(named[0], files)
+    area = AREAS[first.suffix.lower()] if isinstance(first, Path) else "explore"
+    if area == "explore" and isinstance(first, Path):
+        from limelight.survey.file import is_survey
+
+        area = f"explore/{SURVEY}" if is_survey(first) else area
+    return f"#/{area}/{name}"
+
+
+def _beside(named: list[str | Path], files: dict[str, Path]) -> str:
+    """The same for two captures, at the head that differs most between them."""
+    from limelight.capture import compare
+    from limelight.cli._looking import opened, progress
+
+    if len(named) < 2:
+        raise ArgumentError(f"--compare takes two captures, and {len(named)} came: name both files")
+    both = [opened(str(one)) for one in named[:2]]
+    with progress("comparing the heads") as told:
+        found = compare(*both, progress=told)
+    most = found.strongest(1)
+    if not most:
+        raise ArgumentError(f"{named[0]} and {named[1]} have no row to compare")
+    pair = found.pairs[most[0].site]
+    names = [[site.name for site in one].index(at.name)
+             for one, at in zip(both, (pair.first, pair.second), strict=True)]  # fmt: skip
+    head, beside = (f"{site}.{most[0].head}" for site in names)
+    one, other = (_name(which, files) for which in named[:2])
+    return f"#/explore/{one}?head={head}&with={beside}&of={other}"
+
+
+def _name(one: str | Path, files: dict[str, Path]) -> str:
+    """How an address names it."""
+    if isinstance(one, str):
+        return one
+    name = next(name for name, path in files.items() if path == one.resolve())
+    return quote(name.removesuffix(one.suffix), safe="")
 
 
 def _has_screen() -> bool:

@@ -95,8 +95,16 @@ def choose(call: Call, name: str = "auto") -> Engine:
         for engine in _candidates(call.device, call.dtype):
             if engine.module.cannot(call) is None:
                 return engine
+        if call.device == "meta":
+            raise EngineError(
+                "the arrays are on meta, where there are shapes and no numbers: make them, or load "
+                "them, on a device that has them"
+            )
         reasons = "; ".join(f"{engine.name}: {engine.cannot(call)}" for engine in ENGINES)
-        raise EngineError(f"no engine can do this call. {reasons}")
+        raise EngineError(
+            f"no engine can do this call. {reasons}. On the CPU there is one for every type: move "
+            f"the arrays there"
+        )
     engine = find(name)
     reason = engine.cannot(call)
     if reason is None:

@@ -110,7 +110,7 @@ def _hit(token: str, which: Any) -> bool:
     if isinstance(which, re.Pattern):
         return which.fullmatch(token.strip()) is not None
     if not isinstance(which, str):
-        raise ArgumentError(f"{which!r} is no token or pattern")
+        raise ArgumentError(f"{which!r} is no token or pattern: give a text or re.compile(…)")
     return token == which or token.strip() == which.strip()
 
 
@@ -139,7 +139,8 @@ def _places(site: Site, side: str, which: Any, batch: int) -> Any:
         place = which + len(labels) if which < 0 else which
         return np.array([place] if 0 <= place < len(labels) else [], np.int64)
     if not isinstance(which, (str, re.Pattern)):
-        raise ArgumentError(f"{side}={which!r} is no token, position or pattern")
+        raise ArgumentError(f"{side}={which!r} is no token, position or pattern: give a text, a "
+                            f"number or re.compile(…)")  # fmt: skip
     hit = [_hit(token, which) for token in labels]
     return np.flatnonzero(np.array(hit, np.bool_) & there)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -12,11 +13,14 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from limelight import __version__
-from limelight.capture import Capture
+from limelight.arrays import as_numpy
+from limelight.capture import Capture, Site
 from limelight.capture.bound import DEFAULT, Bound
+from limelight.capture.brought import lengths
 from limelight.errors import ArgumentError
 from limelight.hf.attention import RECORDER
 from limelight.hf.inputs import Inputs, named_patches, patch_grid, picture, place_grid, texts
+from limelight.hf.projections import projections
 from limelight.hf.recorder import Recorder
 from limelight.hf.registration import NAME, register
 from limelight.hf.series import Series
@@ -157,6 +161,7 @@ def _finish(
     sites = tuple(
         part.site({**_labels(part, inputs, tokenizer), **_real(part, inputs)}) for part in parts
     )
+    sites = _writing(sites, recorder.model)
     grid = image = None
     if inputs.pixels is not None:
         grid = place_grid(patch_grid(config, inputs.pixels), sites)
@@ -171,6 +176,25 @@ def _finish(
     tokens = cross[0].tokens if cross else next((s.tokens for s in sites if s.tokens), ())
     queries = cross[0].query_tokens if cross else ()
     return Capture(sites, tokens, queries, image, grid, source)
+
+
+def _writing(sites: tuple[Site, ...], model: PreTrainedModel) -> tuple[Site, ...]:
+    """With the lengths of what W_O makes of the values, where these are kept and W_O is known."""
+    if not any(site.value is not None for site in sites):
+        return sites
+    try:
+        known = projections(model)
+    except ArgumentError:  # of another make, or two attentions to a layer
+        return sites
+    made = []
+    for site in sites:
+        found = known.get(site.layer)
+        if found is not None and site.value is not None and found.heads == site.heads:
+            out = found.out(site.value.shape[3])
+            if out is not None:
+                site = replace(site, written=lengths(site.value, site.heads, as_numpy(out)))
+        made.append(site)
+    return tuple(made)
 
 
 def _labels(series: Series | Weights, inputs: Inputs, tokenizer: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from limelight.arrays import index
 from limelight.errors import ArgumentError
 from limelight.hf.recorder import layer_number
+from limelight.torch.projections import by_heads
 
 NAMES = ("o_proj", "out_proj", "c_proj", "dense", "out_lin", "wo", "o", "W_O")
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
@@ -32,12 +33,22 @@ class Projection:
         """What the heads read, by heads: [.., heads, size]."""
         return read.reshape(*read.shape[:-1], self.heads, -1)
 
+    def out(self, size: int) -> Tensor | None:
+        """W_O by heads of that size, [heads, size, width]; None where its weight is packed."""
+        weight = getattr(self.module, "weight", None)
+        if not isinstance(weight, Tensor):
+            return None
+        return by_heads(weight.T if _turned(self.module) else weight, self.heads, size)
+
 
 def transformer(model: Any) -> PreTrainedModel:
     """The Transformers model itself, out of what limelight.hf.load gives."""
     found = model if isinstance(model, PreTrainedModel) else getattr(model, "model", model)
     if not isinstance(found, PreTrainedModel):
-        raise ArgumentError(f"this takes a Transformers model, and got {type(model).__name__}")
+        raise ArgumentError(
+            f"this takes a Transformers model, and got {type(model).__name__}: give what "
+            f"limelight.hf.load or from_pretrained returns"
+        )
     return found
 
 
@@ -99,9 +110,13 @@ def _width(module: nn.Module) -> Any:
     if hasattr(module, "in_features"):
         return module.in_features
     weight = getattr(module, "weight", None)
-    if type(module).__name__ == "Conv1D" and isinstance(weight, Tensor):
+    if _turned(module) and isinstance(weight, Tensor):
         return weight.shape[0]
     return None
+
+
+def _turned(module: nn.Module) -> bool:
+    return type(module).__name__ == "Conv1D"
 
 
 def _heads(around: list[nn.Module], model: PreTrainedModel) -> int | None:

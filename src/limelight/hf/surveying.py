@@ -182,7 +182,8 @@ class Runner(Recorder):
         if not self._sites:
             raise ArgumentError(
                 f"no attention of {type(self.model).__name__} was seen: it does not go through "
-                f"Transformers' attention interface"
+                f"Transformers' attention interface. limelight.torch.capture(model) keeps a text "
+                f"of what calls torch's attention"
             )
         return [measured for _, measured in self._sites.values()]
 
@@ -209,7 +210,8 @@ class Runner(Recorder):
         if asked.query.shape[2] != n or asked.key.shape[2] != n:
             raise ArgumentError(
                 f"{at[0]} has {asked.query.shape[2]} queries and {asked.key.shape[2]} keys for a "
-                f"text of {n} tokens: a survey takes models that read a text in one pass"
+                f"text of {n} tokens: a survey takes models that read a text in one pass. "
+                f"limelight.hf.capture(model) keeps a text of such a one"
             )
         ground = self._ground(asked.rule["mask"], asked.rule["bias"], asked.query.device)
         self._sites[at] = layer, measure(self._batch, ground, asked, seen.health)
@@ -274,7 +276,8 @@ class Stream(Iterator[Text]):
                                 f"lists of token ids") from None  # fmt: skip
         if len(ids) and not 0 <= ids.min() <= ids.max() < self._vocabulary:
             raise ArgumentError(f"{name} has token ids from {ids.min()} to {ids.max()}, and the "
-                                f"model knows those from 0 to {self._vocabulary - 1}")  # fmt: skip
+                                f"model knows those from 0 to {self._vocabulary - 1}: take "
+                                f"those of its own tokenizer")  # fmt: skip
         return ids
 
 
@@ -324,7 +327,11 @@ def _batches(chunk: list[Text], most: int) -> Iterator[list[Text]]:
 def _check(model: Any, tokens: int | None, batch: int) -> int:
     """How many tokens of a text are read; what cannot be surveyed is an error."""
     if not isinstance(model, PreTrainedModel):
-        raise ArgumentError(f"a survey takes a Transformers model, and got {type(model).__name__}")
+        raise ArgumentError(
+            f"a survey takes a Transformers model, and got {type(model).__name__}: give what "
+            f"limelight.hf.load or from_pretrained returns; of any other module "
+            f"limelight.torch.capture(model) keeps a text"
+        )
     if model.config.is_encoder_decoder:
         raise ArgumentError(
             f"{type(model).__name__} has an encoder and a decoder: a survey takes models that read "

@@ -88,7 +88,10 @@ def recorded(model: Any, given: Any, layers: Any) -> dict[int, Tensor]:
         transformer(model)(**inputs)
     silent = [known[layer].name for layer in layers if layer not in found]
     if silent:
-        raise ArgumentError(f"{', '.join(silent)} did not run: its heads cannot be replaced")
+        raise ArgumentError(
+            f"{', '.join(silent)} did not run: its heads cannot be replaced. Leave them out, or "
+            f"give a run that reaches it"
+        )
     return found
 
 

@@ -96,19 +96,4 @@ def head_outputs(run: Run, layer: int) -> Array:
     decoder, length = run.model.decoder, len(run.ids)
     query, key, value = (run.memory.get(n, length)[layer, None] for n in ("query", "key", "value"))
     read = decoder.attend(layer, query[:, :, -1:], key, value, [run.off])[0, :, 0]  # [heads, D]
-    return np.asarray(np.einsum("hd,hdw->hw", read.astype(np.float64), _out(run, layer)))
-
-
-def reading(run: Run, layer: int, head: int) -> Array:
-    """‖w(i, j)·v_j·W_O‖ for every query and key: [queries, keys]."""
-    site, decoder = run.capture[layer], run.model.decoder
-    assert site.value is not None
-    value = site.value[0, head * decoder.key_heads // decoder.heads]
-    lengths = np.linalg.norm(value @ _out(run, layer)[head], axis=1)
-    return np.asarray(site.weights(head=head) * lengths)
-
-
-def _out(run: Run, layer: int) -> Array:
-    """W_O by heads, [heads, D, width]."""
-    decoder = run.model.decoder
-    return decoder.blocks[layer].out.reshape(decoder.heads, decoder.head_size, decoder.width)
+    return np.asarray(np.einsum("hd,hdw->hw", read.astype(np.float64), decoder.out(layer)))

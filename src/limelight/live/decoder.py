@@ -101,6 +101,10 @@ class Decoder:
         x = np.ascontiguousarray(self.embedding[:, np.asarray(ids, np.int64)].T)
         return x if self.positions is None else x + self.positions[start : start + len(ids)]
 
+    def out(self, layer: int) -> Array:
+        """W_O by heads, [heads, D, width]."""
+        return self.blocks[layer].out.reshape(self.heads, self.head_size, self.width)
+
     def rotation(self, start: int, length: int) -> Rotation | None:
         return None if self.frequencies is None else Rotation.at(self.frequencies, start, length)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from limelight.live.contributions import reading
 from limelight.live.effects import outcomes
 from limelight.live.measure import Measure
 from limelight.live.off import Off
@@ -48,7 +47,7 @@ def looks(run: Run, least: float = 0.2) -> list[Look]:
     for layer in range(decoder.depth):
         for head in range(decoder.heads):
             weights = run.capture[layer].weights(head=head)[-1]
-            brought = reading(run, layer, head)[-1]
+            brought = run.reading(layer, head)[-1]
             found += [(float(weights[key]), float(brought[key]), layer, head, int(key))
                       for key in (weights >= least).nonzero()[0]]  # fmt: skip
     found.sort(reverse=True)

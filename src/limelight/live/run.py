@@ -101,6 +101,7 @@ class Run:
             sites.append(Site(
                 name=decoder.site.format(layer), layer=layer, query=query[layer, None],
                 key=key[layer, None], value=value[layer, None], tokens=tokens,
+                out=decoder.out(layer),
                 mask=CAUSAL if seen is None else CAUSAL & seen,
             ))  # fmt: skip
         source = {**self.model.source, "text": self.text, "made": "limelight.live"}
@@ -163,10 +164,10 @@ class Run:
 
         A large weight on a small value brings little; this is what arrives in the residual stream.
         """
-        from limelight.live.contributions import reading
-
         sizes = self.model.decoder
-        return reading(self, index(layer, sizes.depth, "layer"), index(head, sizes.heads, "head"))
+        head = index(head, sizes.heads, "head")
+        one = self.capture.sites[index(layer, sizes.depth, "layer")].one(head)
+        return np.asarray(one.weights(head=0) * one.brought[0, 0])
 
     def __repr__(self) -> str:
         best = ", ".join(f"{g.token!r} {g.probability:.0%}" for g in self.next(3))

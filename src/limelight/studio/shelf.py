@@ -76,7 +76,7 @@ class Book:
     def head(self, index: int, head: int, batch: int, cancel: Cancel, lit: Lit = "weight") -> Site:
         """One head of one batch entry as a site of its own, its row statistics at hand.
 
-        lit="value" shows what each weight brings, w · ‖v‖.
+        lit="value" shows what each weight brings, w · ‖v·W_O‖ or, where W_O is not known, w · ‖v‖.
         """
         site = self.place(index, head, batch)
         if lit == "value":

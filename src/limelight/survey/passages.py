@@ -114,7 +114,7 @@ def _lines(path: Path) -> Iterator[str]:
             try:
                 line = data.decode("utf-8-sig" if first else "utf-8")
             except UnicodeDecodeError:
-                raise FileError(f"{path} is not UTF-8 text") from None
+                raise FileError(f"{path} is not UTF-8 text: save it as UTF-8") from None
             yield line.replace("\r\n", "\n")
             first = False
 

@@ -247,7 +247,8 @@ class Survey(Tabular):
         wanted = [n for n, text in enumerate(self.given.texts)
                   if text == key or text.strip() == key.strip()]  # fmt: skip
         if not wanted:
-            raise ArgumentError(f"no text of the survey has the token {key!r}")
+            raise ArgumentError(f"no text of the survey has the token {key!r}: received(layer, "
+                                f"head) lists those that a head gives most to")  # fmt: skip
         weight = self.given.weights[wanted].sum(axis=0) / sums.WEIGHT
         seen = int(self.given.seen[wanted].sum())
         found = [
@@ -318,7 +319,8 @@ def _merged(one: Survey, other: Survey) -> Survey:
     ):
         if own != theirs:
             raise ArgumentError(f"the surveys are not of one model and the same kinds: their "
-                                f"{what} differ, {_short(own)} and {_short(theirs)}")  # fmt: skip
+                                f"{what} differ, {_short(own)} and {_short(theirs)}. Survey both "
+                                f"texts with one model and the same kinds=…")  # fmt: skip
     tables = {name: table + other.tables[name] for name, table in one.tables.items()}
     if int(tables["rows"].max(initial=0)) > sums.MOST_ROWS:
         raise ArgumentError(f"together the surveys have more than {sums.MOST_ROWS:,} rows a head, "

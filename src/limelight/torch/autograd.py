@@ -144,10 +144,14 @@ def ordinary(*tensors: Tensor | None) -> bool:
     """Whether tensors are just tensors: no functorch transform and no dispatch mode at work.
 
     Nor is any of the given ones a wrapper, whose own memory holds nothing: only an operator reaches
-    what it stands for, by the wrapper's __torch_dispatch__.
+    what it stands for, by the wrapper's __torch_dispatch__. Nor is one on meta, where there are
+    shapes alone, which the operator knows.
     """
     return (
         not torch._C._are_functorch_transforms_active()
         and torch._C._len_torch_dispatch_stack() == 0
-        and all(x is None or type(x).__torch_dispatch__ is _NO_WRAPPER for x in tensors)
+        and all(
+            x is None or (type(x).__torch_dispatch__ is _NO_WRAPPER and not x.is_meta)
+            for x in tensors
+        )
     )

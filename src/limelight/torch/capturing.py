@@ -69,7 +69,10 @@ def capture(
     ['layers.0.self_attn', 'layers.1.self_attn']
     """
     if not isinstance(model, nn.Module):
-        raise ArgumentError(f"a capture takes a torch module, and got {type(model).__name__}")
+        raise ArgumentError(
+            f"a capture takes a torch module, and got {type(model).__name__}: weights that you "
+            f"have yourself go to limelight.Site.from_weights"
+        )
     wanted = _numbers(layers)
     names = Names(as_texts(tokens, "tokens"), as_texts(query_tokens, "query_tokens"), _flags(real))
     recorder = Recorder(patch.bare(model), wanted, values=values, bound=Bound(most_weights))
@@ -109,7 +112,8 @@ def _sites(
             f"{model} asked for attention in a way that can be seen: torch's "
             f"scaled_dot_product_attention, nn.MultiheadAttention, flex_attention, limelight's "
             f"functions, or a softmax over [batch, heads, queries, keys]; TorchScript hides them "
-            f"all. Weights that you have yourself: limelight.Site.from_weights"
+            f"all, and on meta there are no numbers to keep. Weights that you have yourself: "
+            f"limelight.Site.from_weights"
         )
     where = f" among the modules of {model} that attend"
     chosen = None if wanted is None else {

@@ -145,6 +145,8 @@ def _health(
 
 def _needs_no_graph(call: Call) -> bool:
     """Whether the engine can be called as it is: no gradient asked for, tensors just tensors."""
+    if call.device == "meta":
+        return False
     grad = torch.is_grad_enabled()
     for tensor in autograd.tensors_of(call):
         if tensor is not None and (type(tensor) not in _TENSORS or (grad and tensor.requires_grad)):

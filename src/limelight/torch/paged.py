@@ -172,7 +172,11 @@ def _run(
     window: int | None, **rest: Any,
 ) -> Inspection:  # fmt: skip
     _check(query, key, value)
-    plan = Plan.of(table, lengths, queries, key.shape[1], len(query), window)
+    page = key.shape[1]
+    if query.is_meta:  # shapes alone: no token has keys that could be looked up
+        plan = Plan((), page)
+    else:
+        plan = Plan.of(table, lengths, queries, page, len(query), window)
     return plan.run(query, key.flatten(0, 1), value.flatten(0, 1), **rest)
 
 

@@ -17,10 +17,12 @@ from torch import Tensor, nn
 from limelight.arrays import as_numpy
 from limelight.capture import Rows, Site
 from limelight.capture.bound import Bound
+from limelight.capture.brought import lengths
 from limelight.capture.site import Labels
 from limelight.errors import ArgumentError
 from limelight.torch import bridge
 from limelight.torch.monitor import patch
+from limelight.torch.projections import out
 from limelight.torch.rules import Rules
 
 Array = NDArray[Any]
@@ -110,7 +112,16 @@ class Recorder:
             sinks=None if call.sinks is None else _copy(call.sinks), mask=mask, bias=bias,
             rows=rows,
         )  # fmt: skip
-        self._keep(module, made, real)
+        self._keep(module, self._writing(module, made), real)
+
+    def _writing(self, module: nn.Module, site: Site) -> Site:
+        """With the lengths of what the module's W_O makes of the values, where it has one."""
+        found = None
+        if site.value is not None:
+            found = out(module, site.heads, site.value.shape[3])
+        if site.value is None or found is None:
+            return site
+        return replace(site, written=lengths(site.value, site.heads, as_numpy(found)))
 
     def wants(self) -> bool:
         """Whether the module that is running is one of the chosen layers."""

@@ -59,7 +59,7 @@ def read(mask: Any, query: Any, key: Any) -> Any:
     if sizes != given:
         raise ShapeError(
             f"the causal bias is for {given[0]} queries and {given[1]} keys, and there are "
-            f"{sizes[0]} and {sizes[1]}"
+            f"{sizes[0]} and {sizes[1]}: make one for those, or give mask=Causal(), which fits all"
         )
     top = mask.variant == CausalVariant.UPPER_LEFT
     return Window(None, 0, align="top-left" if top else "bottom-right")

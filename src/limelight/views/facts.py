@@ -81,7 +81,7 @@ def site_facts(index: int, site: Site) -> SiteInfo:
         heads=site.heads, key_heads=site.key_heads, queries=site.queries, keys=site.keys,
         head_size=int(site.query.shape[3]),
         value_size=0 if site.value is None else int(site.value.shape[3]),
-        scale=site.scale, softcap=site.softcap, sinks=site.sinks is not None,
+        writes=site.writes, scale=site.scale, softcap=site.softcap, sinks=site.sinks is not None,
         bias=site.bias is not None, only_weights=site.only_weights,
         mask="everything" if site.mask is None else site.mask.expression,
     )  # fmt: skip

@@ -14,7 +14,7 @@ Real = float | None
 Numbers = list[Real]
 Pool = Literal["max", "mean"]
 Side = Literal["row", "column"]
-Lit = Literal["weight", "value"]  # what a cell is lit by: its weight, or what it brings, w · ‖v‖
+Lit = Literal["weight", "value"]  # what a cell is lit by: its weight, or what it brings
 Verdict = Literal["healthy", "peaked", "saturated", ""]
 Figure = Literal[
     "rows", "judged", "not_a_number", "max_logit", "max_prob", "gradient", "entropy", "spread",
@@ -24,12 +24,13 @@ Figure = Literal[
 
 @dataclass(kw_only=True)
 class Mention:
-    """A head that is worth seeing, the cell that shows it, and why."""
+    """A head that is worth seeing, the cell that shows it, what it does, and what to see of it."""
 
     site: int
     head: int
     cell: tuple[int, int]
     words: str
+    why: str
 
 
 @dataclass(kw_only=True)
@@ -79,6 +80,7 @@ class SiteInfo:
     keys: int
     head_size: int
     value_size: int
+    writes: bool  # whether what W_O makes of the values is known
     scale: Real
     softcap: Real
     sinks: bool

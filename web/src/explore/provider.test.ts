@@ -4,7 +4,7 @@ import { beside, fileOf, placeOf, serverProvider, siteLabels, tokensOf } from ".
 
 const site = (over: Partial<SiteInfo>): SiteInfo => ({
   index: 0, name: "a", layer: 0, kind: "self", batch: 1, heads: 1, key_heads: 1, queries: 3, keys: 3, head_size: 2,
-  value_size: 0, scale: 1, softcap: null, sinks: false, bias: false, only_weights: false, mask: "everything", ...over,
+  value_size: 0, writes: false, scale: 1, softcap: null, sinks: false, bias: false, only_weights: false, mask: "everything", ...over,
 });
 
 const info = (sites: SiteInfo[], over: Partial<CaptureInfo> = {}): CaptureInfo => ({

@@ -378,12 +378,13 @@ export interface LooksInfo {
   readonly looks: readonly LookInfo[];
 }
 
-/** A head that is worth seeing, the cell that shows it, and why. */
+/** A head that is worth seeing, the cell that shows it, what it does, and what to see of it. */
 export interface Mention {
   readonly site: number;
   readonly head: number;
   readonly cell: readonly [number, number];
   readonly words: string;
+  readonly why: string;
 }
 
 export interface MistakeText {
@@ -543,6 +544,7 @@ export interface SiteInfo {
   readonly keys: number;
   readonly head_size: number;
   readonly value_size: number;
+  readonly writes: boolean;
   readonly scale: Real;
   readonly softcap: Real;
   readonly sinks: boolean;

@@ -207,6 +207,8 @@ class Monitor:
             return f"{passes} made in evaluation mode, which do not count: call model.train()"
         if not ran and not compiled and model._compiled_call_impl is None:
             return f"the forward of {name} did not run between the last step and this"
+        if any(weights.is_meta for weights in model.parameters()):
+            return f"{name} is on meta, where there are shapes and no numbers: load its weights"
         way = getattr(getattr(model, "config", None), "_attn_implementation", None)
         if way not in (None, "limelight") and not self._patch.sdpa:
             return (

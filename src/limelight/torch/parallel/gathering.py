@@ -75,6 +75,7 @@ def _site(site: Site, group: Any, layout: str, mask: Mask | None) -> Site:
         rows = Rows(*(whole(getattr(rows, field.name)) for field in fields(rows)))
     return replace(
         site, query=whole(site.query), key=whole(site.key), value=whole(site.value), rows=rows,
+        written=whole(site.written),
         mask=site.mask if mask is None else mask, tokens=(), query_tokens=(),
         real_keys=whole(site.real_keys, 1), real_queries=whole(site.real_queries, 1),
     )  # fmt: skip
