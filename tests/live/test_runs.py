@@ -27,7 +27,6 @@ def test_logits_are_those_of_the_model_that_was_trained(
     name: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
-    pytest.importorskip("sklearn")
     monkeypatch.syspath_prepend(str(EXAMPLES))
     import importlib
 

@@ -19,10 +19,10 @@ Open = Callable[..., Any]
 def test_rollout_follows_attention_through_every_layer() -> None:
     capture = ll.captures()["vit"]
     sites = [site.entry(3) for site in capture.sites]
-    step = np.eye(17)
+    step = np.eye(50)
     for site in sites:  # as a product of matrices, the first layer's at the right
-        step = (np.eye(17) + site.weights().astype(np.float64).mean(0)) / 2 @ step
-    for query in (0, 5, 16):
+        step = (np.eye(50) + site.weights().astype(np.float64).mean(0)) / 2 @ step
+    for query in (0, 5, 49):
         found = looks.rollout(sites, query)
         np.testing.assert_allclose(found, step[query], atol=1e-6)
         assert found.sum() == pytest.approx(1, abs=1e-5)
@@ -45,17 +45,17 @@ def test_the_api_rolls_out(studio: Running) -> None:
 def test_the_clean_picture_stands_beside_the_lit_one(
     open_tab: Open, width: int, dark: bool
 ) -> None:
-    page = open_tab("#/explore/vit?head=3.3&look=image&cell=0.7&batch=10", width=width, dark=dark)
+    page = open_tab("#/explore/vit?head=0.1&look=image&cell=0.29&batch=10", width=width, dark=dark)
     page.get_by_alt_text("as it is").wait_for()
     entry = page.get_by_label("Entry")
-    assert entry.locator("option").nth(10).inner_text() == "8, read as 9"
+    assert entry.locator("option").nth(10).inner_text() == "sneaker, read as ankle boot"
     page.get_by_role("button", name="Through all layers").click()
     sites = [site.entry(10) for site in ll.captures()["vit"].sites]
     rolled = looks.rollout(sites, 0)
     best = int(rolled[1:].argmax())
-    page.get_by_text(f"row {best // 4 + 1}, column {best % 4 + 1}").wait_for()
+    page.get_by_text(f"row {best // 7 + 1}, column {best % 7 + 1}").wait_for()
     page.get_by_text(f"{100 * rolled[1 + best]:.1f}").first.wait_for()
     entry.select_option("11")
     page.wait_for_url("**batch=11**")
-    assert "cell=0.7" in page.url  # the query is kept
+    assert "cell=0.29" in page.url  # the query is kept
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -205,3 +205,32 @@ def test_the_lessons_speak_another_language_without_a_studio(open_tab: Callable[
     assert page.locator("#lab .verdict").inner_text().startswith("Gesund.")
     page.reload()
     page.get_by_role("heading", name="Sättigungslabor").wait_for()
+
+
+def test_a_file_opens_in_its_language(open_page: Callable[..., Any], tmp_path: Path) -> None:
+    target = tmp_path / "labor.html"
+    write_lessons(target, "lab", language="de", d_k=128)
+    for address in ("", "#/learn/lab?lab.d_k=256"):  # also where an address says nothing of it
+        page = open_page(f"file://{target}{address}")
+        page.get_by_role("heading", name="Sättigungslabor").wait_for()
+        assert page.evaluate("document.documentElement.lang") == "de"
+    page = open_page(f"file://{target}#/learn/lab?page.language=en")
+    page.get_by_role("heading", name="Saturation lab").wait_for()
+    page.reload()
+    page.get_by_role("heading", name="Saturation lab").wait_for()
+
+
+def test_exercises_are_checked_in_the_language(open_page: Callable[..., Any], folder: Path) -> None:
+    page = open_page(f"file://{folder}/lessons.html#/learn/apply?apply.level=0&page.language=de")
+    part = page.locator("#apply")
+    for answers, said in (
+        (("5", "2", "eins"), "'eins' ist keine Zahl."),
+        (("5", "2", "-1"), "Vergleichen: Richtig."),
+        (("5", "2", "-1"), "Die Scores wurden nicht skaliert"),
+    ):
+        for n, answer in enumerate(answers):
+            part.get_by_role("textbox", name=f"Key {n}").fill(answer)
+        part.get_by_role("button", name="Prüfen").click()
+        part.get_by_text(said).wait_for()
+    part.get_by_role("button", name="Zeig es mir").click()
+    part.get_by_text("Key 0: 5 / √2 = 3.535534").wait_for()

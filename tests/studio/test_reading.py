@@ -150,3 +150,14 @@ def test_a_text_of_32k_tokens_is_read(open_tab: Open, studio: Running, tmp_path:
     best = int(site.weights(rows=[30_000], head=0)[0].argmax())
     says(page).get_by_text(tokens[0][best].strip()).first.wait_for(timeout=60_000)
     (studio.folder / "read32k.safetensors").unlink()
+
+
+@pytest.mark.parametrize("side", ["row", "column"])
+def test_light_over_more_keys_than_a_picture_has(side: Any) -> None:
+    rng = np.random.default_rng(3)
+    long, short = (rng.standard_normal((1, 2, length, 3)) for length in (16_391, 3))
+    query, key = (short, long) if side == "row" else (long, short)
+    site = Site("cross", 0, query, key, kind="cross")
+    line = {"rows": [1]} if side == "row" else {"columns": [1]}
+    expected = site.weights(**line).reshape(2, -1).mean(axis=0)
+    np.testing.assert_allclose(looks.light([site], side, 1), expected, rtol=1e-5)

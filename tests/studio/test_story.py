@@ -31,7 +31,8 @@ def test_each_mention_shows_what_it_says(name: str) -> None:
         row, column = one.cell
         weights = capture.sites[one.site].weights([row], head=one.head)[0]
         assert weights[column] == weights.max(), one
-        assert weights[column] > 0.4, one
+        # A word is looked at with much of the weight, a patch of a picture with many times its share.
+        assert weights[column] > (0.4 if capture.image is None else 5 / len(weights)), one
     assert summary(capture, name, "folder").story is None
 
 
@@ -48,7 +49,7 @@ def test_the_story_stands_above_and_leads_to_its_heads(
     page.locator(".token.lamp", has_text="curious").wait_for()
     page.locator(".mention", has_text=told.mentions[0].words).wait_for()
     beside = page.locator(".why", has_text=told.mentions[0].why)
-    beside.get_by_text("docs/systems/llama.md measures it").wait_for()
+    beside.get_by_text("More in docs/systems/llama.md").wait_for()
     button = page.get_by_role("button", name=told.mentions[1].words)
     button.focus()
     page.keyboard.press("Enter")

@@ -24,14 +24,16 @@ when its score reaches the kind's threshold and twice the chance, over at least 
 from fewer does not hold (bench/kinds.py measures it). Padding is no row, no key and no token.
 
 Only the target cells are computed, one dot product each: O(n) of them, never the n×n matrix; where
-repeated tokens make more than 262,144 for a kind (65,536 for some), an even sample of the rows is
+repeated tokens make more than 65,536 for a kind (16,384 for some), an even sample of the rows is
 judged.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import partial
 from html import escape
 from typing import Any
@@ -58,6 +60,7 @@ from limelight.writing.numbers import counted
 
 Array = NDArray[Any]
 LEAST_ROWS = 5  # from which a name holds for another part of the text (bench/kinds.py)
+MOST_THREADS = 4
 TOGETHER = 1 << 12  # single cells gathered at once: their vectors stay in the cache
 
 
@@ -293,24 +296,32 @@ def scores(
     batch = index(batch, site.batch, "batch entry", f" at {site.name}")
     asked = {kind.name: kind for kind in known_kinds(kinds)}
     targets = _targets(site, batch, asked)
-    health = site.health()
-    spread = health.spread
-    found = []
-    for head in range(site.heads):
-        call = site.call.one_head(head, batch)
-        keys = np.asarray(health.keys[batch, head])
-        logsumexp = site.statistics.logsumexp[batch, head]
-        if _is_own("sink", asked) and (head == 0 or _differs(site.call)):
-            targets["sink"] = _sinks(call, cross=site.kind == "cross")
-        own = {name: _score(call, logsumexp, keys, *cells) for name, cells in targets.items()}
-        if not _is_own("uniform", asked):
-            found.append(own)
-            continue
-        judged = keys >= 2
-        even = float(spread[batch, head][judged].mean()) if judged.any() else np.nan
-        own["uniform"] = Score(even, 1.0, int(judged.sum()))
-        found.append(own)
-    return found
+    health, logsumexp = site.health(), site.statistics.logsumexp
+    spread, calls = health.spread, [site.call.one_head(head, batch) for head in range(site.heads)]
+    differ, cross = _differs(site.call), site.kind == "cross"
+    if _is_own("sink", asked) and calls and not differ:
+        targets["sink"] = _sinks(calls[0], cross=cross)
+
+    def judge(head: int) -> dict[str, Score]:
+        keys, call = np.asarray(health.keys[batch, head]), _wide(calls[head])
+        cells = dict(targets)
+        if _is_own("sink", asked) and differ:
+            cells["sink"] = _sinks(call, cross=cross)
+        own = {name: _score(call, logsumexp[batch, head], keys, *at) for name, at in cells.items()}
+        if _is_own("uniform", asked):
+            judged = keys >= 2
+            even = float(spread[batch, head][judged].mean()) if judged.any() else np.nan
+            own["uniform"] = Score(even, 1.0, int(judged.sum()))
+        return own
+
+    # NumPy gathers and multiplies outside of Python's lock.
+    with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
+        return list(pool.map(judge, range(site.heads)))
+
+
+def _wide(call: Call) -> Call:
+    """In float64, once for all kinds."""
+    return replace(call, query=call.query.astype(np.float64), key=call.key.astype(np.float64))
 
 
 def _score(call: Call, logsumexp: Array, keys: Array, rows: Array, columns: Array) -> Score:

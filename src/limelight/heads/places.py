@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-MOST_PAIRS = 1 << 18  # of a kind: 30 ms a head
-FEWER_PAIRS = 1 << 16  # of each kind that text has many of, so that all of them stay quick
+MOST_PAIRS = 1 << 16  # of a kind: 8 ms a head
+FEWER_PAIRS = 1 << 14  # of each kind that text has many of, so that all of them stay quick
 OPENERS = {")": "(", "]": "[", "}": "{"}
 # A special token of any vocabulary ([SEP], </s>, <|im_end|>), or nothing but punctuation and breaks
 SEPARATOR = re.compile(r"\s*(\[[A-Z]+\d*\]|<[^<>\s]+>|[^\w\s]+)\s*|\s*\n\s*")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from limelight import arrays
 from limelight.capture import Site
@@ -13,7 +14,9 @@ from limelight.errors import ArgumentError
 from limelight.views.schema import CellData, HeadRows, LinesData, StripData, Top
 from limelight.views.tiles import HIDDEN, Values, tile
 
+Array = NDArray[Any]
 WHOLE, STRIP = 4096, 512  # a row up to so long is sent whole, a longer one in so many bins
+PART = 8192  # cells of a line that are looked at together
 LINES = 512  # rows of a line view
 ROLLED = 1024  # positions up to which attention is followed through all layers
 LEAST = 0.02  # of a weight, to be drawn as a line
@@ -87,19 +90,29 @@ def light(sites: Iterable[Site], side: Literal["row", "column"], index: int) -> 
             index = arrays.index(index, shape[0] if side == "row" else shape[1], side)
         elif (site.queries, site.keys) != shape:
             continue
-        line = (index, index + 1)
-        if side == "row":
-            seen = site.heatmap((1, shape[1]), rows=line)
-        else:
-            seen = site.heatmap((shape[0], 1), columns=line)
-        values = np.where(seen.empty, 0.0, seen.values).reshape(site.heads, -1)
-        empty = seen.empty.reshape(site.heads, -1).all(axis=0)
+        values, empty = _line(site, side, index)
         total = values.sum(axis=0) + (0 if total is None else total)
         hidden = empty if hidden is None else hidden & empty
         heads += site.heads
     if total is None or hidden is None:
         raise ArgumentError("there is no head to look at")
     return np.where(hidden, np.float32(HIDDEN), (total / heads).astype(np.float32))
+
+
+def _line(site: Site, side: Literal["row", "column"], index: int) -> tuple[Array, Array]:
+    """A row or column of every head, [heads, length], and where all of them hide it; in parts."""
+    at, length = (index, index + 1), site.keys if side == "row" else site.queries
+    values, hidden = [], []
+    for start in range(0, max(1, length), PART):
+        part = start, min(start + PART, length)
+        size = part[1] - part[0]
+        if side == "row":
+            seen = site.heatmap((1, size), rows=at, columns=part)
+        else:
+            seen = site.heatmap((size, 1), rows=part, columns=at)
+        values.append(np.where(seen.empty, 0.0, seen.values).reshape(site.heads, -1))
+        hidden.append(seen.empty.reshape(site.heads, -1).all(axis=0))
+    return np.concatenate(values, axis=1), np.concatenate(hidden)
 
 
 def rollout(sites: Iterable[Site], index: int) -> Values:

@@ -114,13 +114,15 @@ _STORIES: dict[str, tuple[str, str, tuple[Told, ...]]] = {
     ),
     "vit": (
         "systems/vit.md",
-        "A picture in patches: every patch is a token, and one token more, [CLS], gathers what the "
-        "digit is read from.",
+        "A photograph in patches: every patch is a token, and one token more, [CLS], gathers what "
+        "the piece of clothing is named by. Choose another entry to see another photograph.",
         (
-            (3, 3, (0, 7), "where the model looks while it reads a digit",
-             "The brightest patches are those that the answer is read from."),
-            (3, 1, (10, 6), "a patch looks at the one above it",
-             "Places are learned here: nobody told the model what is above what."),
+            (0, 1, (0, 29), "[CLS] looks at an empty place: of a T-shirt, under its short sleeve",
+             "What is not there tells too. On trousers this head looks beside the legs, on shoes "
+             "above the toe, where a shirt would be."),
+            (2, 1, (0, 36), "[CLS] looks along the sides, beside what is worn",
+             "On the pullover and the coat the light stands beside the sleeves, on the bag inside "
+             "its handle."),
         ),
     ),
 }  # fmt: skip

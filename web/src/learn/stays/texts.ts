@@ -84,7 +84,7 @@ export const TEXTS = {
       { id: "bert", name: "BERT", words: "Understands: every token sees the whole sentence, before and after.", seen: "a sentence, every word in view of every other" },
       { id: "code", name: "Code assistants", words: "Continue a program: brackets look for the one that opened them.", seen: "a model of Python" },
       { id: "llama", name: "Llama", words: "Writes, with queries that share keys: one of its family, SmolLM2, is behind the real head of these lessons.", seen: "the curious cat, 270 heads" },
-      { id: "vit", name: "Vision transformers", words: "See: tokens are patches of a picture, and each looks at all.", seen: "a digit, patch by patch" },
+      { id: "vit", name: "Vision transformers", words: "See: tokens are patches of a picture, and each looks at all.", seen: "a photograph, patch by patch" },
     ],
   },
   on: {
