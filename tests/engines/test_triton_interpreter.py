@@ -19,7 +19,9 @@ import pytest
 import limelight as ll
 from limelight import reference
 from limelight.call import prepare
+from limelight.reference import State
 from tests.cases import CASES, Case
+from tests.nonfinite import SIZES, TABLE, Odd, judge
 
 INSIDE = os.environ.get("TRITON_INTERPRET") == "1"
 missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
@@ -31,12 +33,15 @@ QUICK = {"grouped", "causal", "causal-more-queries", "window", "lengths-zero", "
 
 @pytest.mark.skipif(INSIDE, reason="this is the outer test")
 @pytest.mark.timeout(600)
-def test_under_the_interpreter() -> None:
+@pytest.mark.parametrize("chosen", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
+def test_under_the_interpreter(chosen: str) -> None:
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__]
     path = os.pathsep.join([str(root / "src"), str(root), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, "-m", chosen], cwd=root, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
 
 
@@ -317,3 +322,35 @@ def test_engine_says_what_it_cannot() -> None:
     assert "up to 512" in str(triton.cannot(prepare(q, q, q)))
     half = torch.zeros(1, 1, 2, 8, dtype=torch.bfloat16)
     assert "bfloat16" in str(triton.cannot(prepare(half, half, half)))
+
+
+def _odd() -> list[Any]:
+    """The table of numbers that are not finite; what has its own way in the kernels by default."""
+    quick = {"-inf in every key", "products of -1e+30, all of one sign", "sinks nan and 0",
+             "-inf in a row of the bias"}  # fmt: skip
+    assert quick <= {odd.name for odd in TABLE}
+    return [odd if odd.name in quick else pytest.param(odd, marks=pytest.mark.slow)
+            for odd in TABLE]  # fmt: skip
+
+
+@inside
+@pytest.mark.parametrize("odd", _odd(), ids=str)
+def test_numbers_that_are_not_finite(odd: Odd) -> None:
+    import torch
+
+    from limelight.engines import triton
+
+    for rows in SIZES.values():
+        with np.errstate(all="ignore"):
+            call = odd.call(rows, np.float32)
+            parts = (call.query, call.key, call.value, call.bias, call.sinks)
+            query, key, value, bias, sinks = (
+                None if part is None else torch.from_numpy(np.ascontiguousarray(part))
+                for part in parts
+            )
+            given = prepare(
+                query, key, value, mask=odd.mask, bias=bias, sinks=sinks, softcap=odd.softcap
+            )
+            found = triton.forward(given, health=True)
+        figures = (found.output, found.logsumexp, found.max_logit, found.entropy)
+        judge(odd, call, State(*(figure.numpy() for figure in figures)), np.float32)

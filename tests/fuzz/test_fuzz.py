@@ -18,11 +18,11 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="bounds memory as Lin
 
 @linux
 def test_hundreds_of_hostile_files() -> None:
-    found = fuzz(20)
+    found = fuzz(8)
     assert [
         (tally.reader, tally.wrong, tally.hangs) for tally in found if tally.wrong or tally.hangs
     ] == []
-    assert sum(tally.inputs for tally in found) > 400
+    assert sum(tally.inputs for tally in found) > 150
 
 
 @linux

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,29 @@ import pytest
 SCRIPTS = sorted((Path(__file__).parents[2] / "bench").glob("*.py"))
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_help(script: Path) -> None:
+# In one process, so that torch is imported once.
+ASK = """
+import contextlib, io, json, runpy, sys
+said = {}
+for script in sys.argv[1:]:
+    out = io.StringIO()
+    sys.argv = [script, "--help"]
+    with contextlib.redirect_stdout(out):
+        try:
+            runpy.run_path(script, run_name="__main__")
+        except SystemExit as end:
+            said[script] = [end.code or 0, out.getvalue()]
+print(json.dumps(said))
+"""
+
+
+def test_help() -> None:
     pytest.importorskip("torch")
-    done = subprocess.run(
-        [sys.executable, script, "--help"], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", ASK, *map(str, SCRIPTS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"usage: {script.name}")
+    said = json.loads(done.stdout)
+    for script in SCRIPTS:
+        code, text = said[str(script)]
+        assert code == 0, script.name
+        assert text.startswith(f"usage: {script.name}"), script.name

@@ -177,3 +177,14 @@ def test_an_address_that_makes_no_sense_breaks_nothing(
     assert page.locator("#lab .value").first.inner_text() == "0.2190"
     assert page.locator("#example").get_by_text("8.829123").first.is_visible()
     assert page.locator("#training").get_by_role("button", name="256", exact=True).is_visible()
+
+
+def test_the_page_is_not_built_anew_as_its_address_changes(page: Any) -> None:
+    step = page.locator("#step")
+    step.evaluate("part => { part.kept = true; }")
+    before = page.url
+    for name in ("Scores", "Weights"):
+        step.get_by_role("tab", name=name, exact=True).click()
+        page.wait_for_url(re.compile("step.stage=" + {"Scores": "compare"}.get(name, "normalise")))
+    assert page.url != before
+    assert step.evaluate("part => part.kept")

@@ -25,6 +25,15 @@ def opened(page: Any, name: str) -> None:
     page.get_by_role("application", name="Weights of").wait_for()
 
 
+def test_each_capture_opens_from_its_neighbours(open_tab: Open) -> None:
+    names = [*(capture.name for capture in ll.captures()), *OWN]
+    page = open_tab("#/explore")
+    for name in (*names, *reversed(names)):
+        show(page, f"#/explore/{quote(name, safe='')}")
+        opened(page, name)
+
+
+@pytest.mark.slow
 def test_every_capture_opens_from_every_other(open_tab: Open) -> None:
     names = [*(capture.name for capture in ll.captures()), *OWN]
     page = open_tab("#/explore")

@@ -91,17 +91,22 @@ def studio(
     address = bind(host, port, say, secure=certificate is not None)
 
     def opened(keys: Keys) -> None:
+        said = [f"limelight studio: {address.url(keys.token)}{place}", "Ctrl-C ends it."]
         if json:
             print_json({"url": address.url(keys.token) + place, "port": address.port})
-        else:
-            say(f"limelight studio: {address.url(keys.token)}{place}")
-            say("Ctrl-C ends it.")
+            said = []
         if address.exposed:
-            say(f"It listens on {host}: whoever reaches this machine and has that address can use "
-                f"it.")  # fmt: skip
+            said.append(
+                f"It listens on {host}: whoever reaches this machine and has that address can use "
+                "it."
+            )
         if address.exposed and certificate is None:
-            say("The token and all that is shown travel unencrypted: --certificate and --key "
-                "serve it over TLS, an SSH tunnel carries it from 127.0.0.1.")  # fmt: skip
+            said.append(
+                "The token and all that is shown travel unencrypted: --certificate and --key "
+                "serve it over TLS, an SSH tunnel carries it from 127.0.0.1."
+            )
+        if said:
+            say("\n".join(said))  # at once: whoever has read the address has read it all
         if not no_browser and _has_screen():
             webbrowser.open(address.url(keys.ticket) + place)
 

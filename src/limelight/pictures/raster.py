@@ -175,8 +175,13 @@ def _line(canvas: Canvas, pieces: list[Any], mark: Stroke | Trail, ratio: float)
         for ax, ay, bx, by in zip(x, y, x[1:], y[1:], strict=False):
             _nearer(away, left, top, (ax, ay), (bx, by), half + 1.0)
     thin = min(1.0, 2 * half)  # a hair thinner than a dot is a paler dot
-    covered = np.clip(max(half, 0.5) - away + 0.5, 0.0, 1.0) * (mark.opacity * thin)
-    _blend(canvas[top:bottom, left:right], covered, mark.colour)
+    within = max(half, 0.5)
+    rows, columns = np.nonzero(away < within + 0.5)  # a slanting line touches little of its box
+    covered = np.clip(within - away[rows, columns] + 0.5, 0.0, 1.0) * (mark.opacity * thin)
+    part = canvas[top:bottom, left:right]
+    dots = part[rows, columns]
+    _blend(dots, covered, mark.colour)
+    part[rows, columns] = dots
 
 
 def _around(values: Any, half: float, end: int) -> tuple[int, int]:

@@ -16,6 +16,7 @@ import triton.language as tl
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 NOTHING = tl.constexpr(float("-inf"))
+LOWEST = tl.constexpr(-3.4028234663852886e38)  # of float32
 
 
 class Array(NamedTuple):
@@ -236,6 +237,12 @@ def whole(low, high, whole_low, whole_high, STEP: tl.constexpr, PLAIN: tl.conste
 
 
 @triton.jit
+def in_view(s):
+    """Logits that are seen: -inf becomes the lowest number, so that none is taken for hidden."""
+    return tl.maximum(s, LOWEST, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
 def logits(form, dots, b, heads, rows, cols, ok):
     """Dot products to logits, -inf where not allowed; also the slope of the softcap (1 without).
 
@@ -251,7 +258,7 @@ def logits(form, dots, b, heads, rows, cols, ok):
     if form.bias is not None:
         at = places(form.bias_sb, form.bias_sh, form.bias_sq, form.bias_sk, b, heads, rows, cols)
         bias = tl.load(form.bias + at, mask=ok, other=0.0).to(s.dtype)
-        s = tl.where(bias == NOTHING, NOTHING, s + bias)  # -inf hides, even a NaN
+        s = tl.where(bias == NOTHING, NOTHING, in_view(s + bias))  # -inf hides, even a NaN
     if ok is not None:
         s = tl.where(ok, s, NOTHING)
     return s, slope

@@ -16,9 +16,11 @@ import triton.language as tl
 from limelight.engines.gpu.cells import (
     LN2,
     LOG2E,
+    LOWEST,
     NOTHING,
     allowed,
     finite,
+    in_view,
     load_rows,
     logits,
     reach,
@@ -63,6 +65,8 @@ def attend(
     Blocks of keys that all rows see, those within [whole_low, whole_high), come first, without a
     mask. The loops know logits in units of `unit`: without softcap and bias they are the dot
     products as they are, and the unit is the scale, which is positive.
+
+    The maximum of a row without keys is NOTHING, that of a row whose logits are all -inf LOWEST.
     """
     queries = load_rows(q, b, heads, rows, exists, sizes.d, D)  # [BM, D]
     unit = 1.0
@@ -87,7 +91,7 @@ def attend(
             k, v, where, form, sizes, b, hk, heads, rows, exists, queries, start, key_low,
             key_high, unit, acc, m, l, e, BN, D, DV, HEALTH, BAND, SPANS, EXACT, True, CARE,
         )  # fmt: skip
-    return acc, tl.where(m == NOTHING, m, m * unit), l, e * LN2
+    return acc, tl.where(m <= LOWEST, m, in_view(m * unit)), l, e * LN2
 
 
 @triton.jit
@@ -118,9 +122,11 @@ def mix(
     if form.softcap is not None or form.bias is not None:
         s, slope = logits(form, dots, b, across, rows[:, None], cols[None, :], ok)
     elif MASKED:
-        s = tl.where(ok, dots, NOTHING)
+        s = tl.where(ok, in_view(dots), NOTHING)
     c = unit * LOG2E
     new = tl.maximum(m, tl.max(s, 1))
+    if not MASKED:
+        new = tl.maximum(new, LOWEST)
     base = tl.where(new == NOTHING, 0.0, new)
     delta = tl.where(l > 0.0, (m - base) * c, 0.0)
     y = (s - base[:, None]) * c
@@ -178,6 +184,9 @@ def finish(
 ):  # fmt: skip
     """Normalise, add the sink and store."""
     at = (tl.cast(b, tl.int64) * sizes.heads + heads) * sizes.nq + rows
+    # e^(-inf - -inf) is no number, and nor is a row of such.
+    l = tl.where((m <= LOWEST) & (m != NOTHING), float("nan"), l)
+    highest = tl.where(l == l, m, l)
     factor = tl.where(l > 0.0, 1.0 / l, 0.0)
     factor = tl.where(l == l, factor, l)
     base = tl.where(m == NOTHING, 0.0, m)
@@ -198,7 +207,7 @@ def finish(
     lse = tl.where(l == 0.0, NOTHING, base + tl.log2(l) * LN2)
     tl.store(stats.logsumexp + at, lse, mask=exists)
     if HEALTH:
-        tl.store(stats.max_logit + at, tl.where(l == l, m, l), mask=exists)
+        tl.store(stats.max_logit + at, highest, mask=exists)
         entropy = tl.where(l == 0.0, 0.0, tl.log2(l) * LN2 - e / l)
         tl.store(stats.entropy + at, tl.where(entropy < 0.0, 0.0, entropy), mask=exists)
 

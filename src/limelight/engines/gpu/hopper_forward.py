@@ -740,6 +740,11 @@ def _finish(p, C: gl.constexpr, b, h, first_row, o, m, l, e, SL: gl.constexpr, O
     # Zero times any number is zero, times an infinity or NaN it is NaN.
     strange = gl.convert_layout(gl.sum(o * 0.0, 1), gl.SliceLayout(1, SL))
     odd = (gl.abs(top) > LIMIT) | (strange != 0.0) | (l * 0.0 != 0.0)
+    if not C.DENSE and not C.BIAS:
+        # Nothing was summed where there may be keys in view: perhaps all their logits are -inf.
+        last = gl.minimum(rows + p.high, p.nk - 1) if C.BAND else rows * 0 + (p.nk - 1)
+        first = gl.maximum(rows + p.low, 0) if C.LEFT else rows * 0
+        odd = odd | ((l == 0.0) & (first <= last))
     factor = gl.where(real, 1.0 / l, 0.0)
     if C.SINKS:
         sink = gl.load(p.sinks_ptr + h).to(gl.float32) * LOG2E
