@@ -51,6 +51,7 @@ asan: .venv/test  ## the C++ engine's edge cases under the address and undefined
 docs-site: .venv/installed $(STATIC)  ## docs/ as a site with search and the API, in build/site
 	@$(PIP) install --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	@$(PY) docs/making/links.py build/site
 	@echo "build/site/index.html"
 
 docs: .venv/test $(STATIC)  ## every generated page and picture in docs/
@@ -104,7 +105,7 @@ sdist: .venv/bin/python .venv/node  ## the sdist alone
 	$(PY) -m build --sdist --outdir dist .
 
 support:  ## the contract's tests on the oldest or newest versions: make support VERSIONS=oldest
-	$(PYTHON) tests/house/support.py $(VERSIONS)
+	$(PYTHON) tests/house/support.py $(VERSIONS) $(WHEEL)
 
 clean:
 	rm -rf .venv build dist web/node_modules src/limelight/studio/static

@@ -13,6 +13,13 @@ struct Isa {
     void (*pool)(const Call&, const Pool&, int threads);
 };
 
+#if defined(__x86_64__)
+// Whether the processor has an instruction set and the system keeps its registers.
+bool has_avx2();        // with FMA and F16C
+bool has_avx512();      // F, BW, DQ and VL
+bool has_avx512bf16();  // and AVX512_BF16
+#endif
+
 // Best first; null at the end.
 const Isa* const* isas();
 const Isa& isa();                    // the one in use

@@ -6,13 +6,8 @@
 
 namespace limelight {
 
-static bool here() {
-    // every processor with AVX2 has F16C, and clang 14 does not know its name
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
 extern const Isa isa_avx2;
-const Isa isa_avx2 = {"avx2", here, avx2::forward_any, avx2::backward_any,
+const Isa isa_avx2 = {"avx2", has_avx2, avx2::forward_any, avx2::backward_any,
                       avx2::pool_any};
 
 }  // namespace limelight

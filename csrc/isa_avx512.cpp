@@ -6,13 +6,8 @@
 
 namespace limelight {
 
-static bool here() {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-
 extern const Isa isa_avx512;
-const Isa isa_avx512 = {"avx512", here, avx512::forward_any, avx512::backward_any,
+const Isa isa_avx512 = {"avx512", has_avx512, avx512::forward_any, avx512::backward_any,
                         avx512::pool_any};
 
 }  // namespace limelight

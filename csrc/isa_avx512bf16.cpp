@@ -7,14 +7,8 @@
 
 namespace limelight {
 
-static bool here() {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512bf16");
-}
-
 extern const Isa isa_avx512bf16;
-const Isa isa_avx512bf16 = {"avx512bf16", here, avx512bf16::forward_any, avx512bf16::backward_any,
+const Isa isa_avx512bf16 = {"avx512bf16", has_avx512bf16, avx512bf16::forward_any, avx512bf16::backward_any,
                             avx512bf16::pool_any};
 
 }  // namespace limelight

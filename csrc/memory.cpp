@@ -1,24 +1,26 @@
 #include "memory.h"
 
-#include <cstdlib>
 #include <mutex>
 #include <new>
+#include <utility>
 
 namespace limelight {
 namespace {
 
 constexpr std::size_t kept = std::size_t{32} << 20;
 
+constexpr std::align_val_t lines{128};  // two cache lines
+
 char* aligned(std::size_t bytes) {
-    void* memory = nullptr;
-    if (posix_memalign(&memory, 128, bytes ? bytes : 128) != 0) return nullptr;
-    return static_cast<char*>(memory);
+    return static_cast<char*>(::operator new(bytes, lines, std::nothrow));
 }
+
+void release(char* memory) { ::operator delete(memory, lines); }
 
 struct Scratch {
     char* data = nullptr;
     std::size_t bytes = 0;
-    ~Scratch() { std::free(data); }
+    ~Scratch() { release(data); }
 };
 
 thread_local Scratch scratch;
@@ -31,7 +33,7 @@ std::size_t spare_bytes = 0;
 
 char* thread_scratch(std::size_t bytes) {
     if (bytes > scratch.bytes || !scratch.data) {
-        std::free(scratch.data);
+        release(scratch.data);
         scratch.data = aligned(bytes);
         scratch.bytes = scratch.data ? bytes : 0;
     }
@@ -59,7 +61,7 @@ Block::~Block() {
             std::swap(spare_bytes, bytes_);
         }
     }
-    std::free(data_);
+    release(data_);
 }
 
 }  // namespace limelight

@@ -4,13 +4,15 @@
 // each region: measured at n = 512, an own std::thread pool fell to 0.7 x of torch where the shared
 // runtime reached 1.28 x. So GOMP_parallel is looked up at run time (LLVM's and Intel's runtimes
 // export it too). Where there is none, and in the child of a fork, where libgomp's pool is dead but
-// does not know it, each region starts plain threads and joins them.
+// does not know it, each region starts plain threads and joins them. So does Windows, whose OpenMP
+// runtimes have no GOMP_parallel and where nothing forks.
 #include "threads.h"
 
+#ifndef _WIN32
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
-#include <unistd.h>
+#endif
 
 #include <atomic>
 #include <chrono>
@@ -41,6 +43,7 @@ std::atomic<bool> forked{false};
 
 Runtime find_runtime() {
     Runtime found;
+#ifndef _WIN32
     void* library = RTLD_DEFAULT;
     if (!dlsym(library, "GOMP_parallel")) {
         // Loaded by somebody, but not globally; else the system's own, if it has one.
@@ -52,12 +55,15 @@ Runtime find_runtime() {
     found.max_threads = reinterpret_cast<OmpMaxThreads>(dlsym(library, "omp_get_max_threads"));
     found.in_parallel = reinterpret_cast<OmpInParallel>(dlsym(library, "omp_in_parallel"));
     if (!found.parallel || !found.max_threads || !found.in_parallel) return Runtime{};
+#endif
     return found;
 }
 
 const Runtime& runtime() {
     static const Runtime found = [] {
+#ifndef _WIN32
         pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
+#endif
         return find_runtime();
     }();
     return found;
@@ -77,7 +83,7 @@ struct Loop {
     std::size_t bytes;
     void* context;
     Body body;
-    pthread_t caller;
+    std::thread::id caller;
     std::chrono::steady_clock::time_point asked;  // the caller's alone
     std::atomic<i64> next{0};
     std::atomic<bool> failed{false};
@@ -140,7 +146,8 @@ const char* thread_runtime() {
 }
 
 void parallel(i64 items, std::size_t bytes, int count, void* context, Body body) {
-    Loop loop{items, bytes, context, body, pthread_self(), std::chrono::steady_clock::now()};
+    Loop loop{items, bytes, context, body,
+              std::this_thread::get_id(), std::chrono::steady_clock::now()};
     if (items < count) count = static_cast<int>(items);
     if (count <= 1) {
         work(&loop);
@@ -164,7 +171,7 @@ bool given_up() {
     Loop* const loop = current;
     if (!loop) return false;
     if (loop->failed.load(std::memory_order_relaxed)) return true;
-    if (!pthread_equal(loop->caller, pthread_self())) return false;
+    if (loop->caller != std::this_thread::get_id()) return false;
     const auto now = std::chrono::steady_clock::now();
     if (now - loop->asked < BETWEEN_ASKING) return false;
     loop->asked = now;

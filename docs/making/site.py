@@ -1,4 +1,5 @@
-"""What the site has beyond docs/: the README as its first page, the API from docstrings, reports.
+"""What the site has beyond docs/: the README as its first page, the API from docstrings, the
+course that runs in the page, and reports.
 
 MkDocs calls the functions named on_…; mkdocs.yml names this file as its hook.
 """
@@ -6,6 +7,7 @@ MkDocs calls the functions named on_…; mkdocs.yml names this file as its hook.
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,8 +45,26 @@ CSS = """
 [data-md-color-scheme="slate"] { --md-typeset-a-color: #f5b455; --md-accent-fg-color: #fbbf24; }
 .md-search__form { background-color: #ffffff26; }
 .md-typeset h1 { color: inherit; }
+.md-typeset iframe {
+  width: 100%; height: 46rem; border-radius: 0.4rem;
+  border: 1px solid var(--md-default-fg-color--lightest);
+}
 .md-typeset table:not([class]) thead:not(:has(th:not(:empty))) { display: none; }
 """
+COURSE = """# The course, in the page
+
+[Open the whole course](course/index.html){{ .md-button .md-button--primary }}
+
+The studio's lessons, as `limelight lessons --site FOLDER` writes them: they compute in the page and
+ask nothing of a server. Each part has a page of its own:
+
+{parts}
+
+[For a class](lessons.md) says how to set one into a page of yours, as the lab is here:
+
+<iframe src="course/lab.html" title="Saturation lab" loading="lazy"></iframe>
+"""
+PART = re.compile(r'\{ id: "(\w+)", title: "([^"]+)"')
 ROOT_LINK = re.compile(r"(\]\(|src=\"|srcset=\")(docs/[^)\"\s]+)")
 UP_LINK = re.compile(r"(?:\]\(|src=\"|srcset=\")((?:\.\./)+[^)#\"\s]+)")
 
@@ -60,6 +80,7 @@ def on_files(files: Any, config: Any) -> Any:
         add(f"api/{name}.md", f"# {title}\n\n" + "\n".join(f"::: {each}\n" for each in modules))
     add("site.css", CSS)
     add("favicon.svg", (ROOT / "web" / "public" / "favicon.svg").read_bytes())
+    add("course.md", _course(add))
     add("reports.md", _reports(add))
     for path in sorted({path for page in DOCS.rglob("*.md") for path in _outside(page)}):
         add(f"tree/{path}", (ROOT / path).read_bytes())
@@ -90,6 +111,19 @@ def _from_root(found: re.Match[str]) -> str:
     """A link of a page at the root, as seen from docs/."""
     before, target = found.groups()
     return before + target.removeprefix("docs/")
+
+
+def _course(add: Callable[[str, bytes], None]) -> str:
+    """What `limelight lessons --site` writes, under course/, and the page that opens it."""
+    from limelight.lessons import write_site
+
+    with tempfile.TemporaryDirectory() as folder:
+        for path in write_site(folder):
+            add(f"course/{path.name}", path.read_bytes())
+    titles = PART.findall((ROOT / "web" / "src" / "learn" / "parts.ts").read_text(encoding="utf-8"))
+    return COURSE.format(
+        parts="\n".join(f"- [{title}](course/{name}.html)" for name, title in titles)
+    )
 
 
 def _reports(add: Callable[[str, bytes], None]) -> str:

@@ -66,6 +66,7 @@ def test_without_a_command_a_few_to_begin_with():
 
 def test_the_demo_shows_the_worked_example_a_real_head_and_a_run():
     shown = run("demo").output
+    assert "[bold]" not in shown
     assert "output = [8.829123, 0.858154]" in shown
     assert "cat       curious      0.93" in shown
     first, *_, last = json.loads(run("demo", "--json").output)["run"]

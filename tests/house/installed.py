@@ -21,10 +21,13 @@ def main() -> int:
     assert np.allclose(native, ll.attention(x, x, x, engine="reference"), atol=1e-6)
     for row in ll.captures():
         assert row.open().health()["max_prob"].size
+    from limelight.lessons import write_lessons
     from limelight.report import write_report
 
     made = write_report(ll.captures()["llama"], "installed.html")
+    lessons = write_lessons("lessons.html")
     print(f"{len(ll.captures())} captures open; a report of {made.size / 1e6:.1f} MB is written")
+    print(f"the lessons are written, {lessons / 1e6:.1f} MB")
     return 0
 
 

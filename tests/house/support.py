@@ -2,8 +2,9 @@
 
     python tests/house/support.py oldest
     python tests/house/support.py newest
+    python tests/house/support.py oldest dist/limelight-….whl
 
-An environment of its own, build/support/NAME, from the interpreter that runs this. The oldest
+Of this checkout, or of a wheel that was built from it. An environment of its own, build/support/NAME, from the interpreter that runs this. The oldest
 versions are the floors in pyproject.toml, read from there, so that a floor is never only a claim.
 """
 
@@ -39,7 +40,7 @@ def floors() -> list[str]:
     return [f"{name}=={version}" for name, version in named]
 
 
-def main(versions: str) -> int:
+def main(versions: str = "", built: str = str(ROOT)) -> int:
     if versions not in ("oldest", "newest"):
         print(__doc__, file=sys.stderr)
         return 2
@@ -48,7 +49,7 @@ def main(versions: str) -> int:
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
     pinned = floors() if versions == "oldest" else ["--upgrade"]
-    subprocess.run([*pip, *pinned, *TOOLS, f"{ROOT}[studio]"], check=True)
+    subprocess.run([*pip, *pinned, *TOOLS, f"{built}[studio]"], check=True)
     subprocess.run([*pip[:-1], "check"], check=True)
     listed = "import importlib.metadata as m; print(*(f'{n} {m.version(n)}' for n in %r), sep=', ')"
     names = [re.split("[=>]", each)[0] for each in floors()]
@@ -61,4 +62,4 @@ def main(versions: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) == 2 else ""))
+    sys.exit(main(*sys.argv[1:3]))

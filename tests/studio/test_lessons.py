@@ -194,6 +194,19 @@ step, lab, apply = test_learn.step, test_learn_scaling.lab, test_learn_apply.app
 globals().update(_again())
 
 
+def test_the_lessons_speak_another_language_without_a_studio(open_tab: Callable[..., Any]) -> None:
+    page = open_tab("#/learn/lab?page.language=es")
+    page.get_by_role("heading", name="Laboratorio de saturación").wait_for()
+    assert page.locator("html").get_attribute("lang") == "es"
+    choice = page.get_by_role("combobox", name="Idioma")
+    assert choice.count() == 1  # in the header
+    choice.select_option("de")
+    page.get_by_role("heading", name="Sättigungslabor").wait_for()
+    assert page.locator("#lab .verdict").inner_text().startswith("Gesund.")
+    page.reload()
+    page.get_by_role("heading", name="Sättigungslabor").wait_for()
+
+
 def test_a_file_opens_in_its_language(open_page: Callable[..., Any], tmp_path: Path) -> None:
     target = tmp_path / "labor.html"
     write_lessons(target, "lab", language="de", d_k=128)

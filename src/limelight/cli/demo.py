@@ -33,17 +33,19 @@ def demo(json: JsonOption = False) -> None:
         print_json({"trace": trace.to_dict(), "head": looks, "run": run})
         return
     out = console()
-    out.print("[bold]1  One attention, every number[/bold]  (limelight score)\n")
+    _heading(out, "1  One attention, every number", "limelight score")
+    out.print()
     out.print(repr(trace))
 
-    out.print("\n[bold]2  A head of a real model[/bold]  (limelight heatmap llama --layer 11)")
+    out.print()
+    _heading(out, "2  A head of a real model", "limelight heatmap llama --layer 11")
     out.print("\nSmolLM2-135M, layer 11, head 1: what each word looks at most\n")
     view = table("word", "looks at", "weight", "")
     for row in looks:
         view.add_row(row["word"], row["looks_at"], f"{row['weight']:.2f}", bar(row["weight"]))
     show(out, right(view, 2))
 
-    out.print("[bold]3  A run with the lights on[/bold]  (limelight watch)")
+    _heading(out, "3  A run with the lights on", "limelight watch")
     out.print("\nOne head learns to look things up; its health comes from the same pass\n")
     view = table("step", "loss", "max logit", "entropy", "max p", "saturated")
     for now in run:
@@ -52,3 +54,8 @@ def demo(json: JsonOption = False) -> None:
                      f"{now['saturated']:.0%}")  # fmt: skip
     show(out, right(view, *range(6)))
     out.print("limelight studio opens all of it in a browser.")
+
+
+def _heading(out: Any, title: str, command: str) -> None:
+    out.print(title, style="bold", end="")
+    out.print(f"  ({command})")
