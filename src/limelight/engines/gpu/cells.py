@@ -258,7 +258,7 @@ def logits(form, dots, b, heads, rows, cols, ok):
     if form.bias is not None:
         at = places(form.bias_sb, form.bias_sh, form.bias_sq, form.bias_sk, b, heads, rows, cols)
         bias = tl.load(form.bias + at, mask=ok, other=0.0).to(s.dtype)
-        s = tl.where(bias == NOTHING, NOTHING, in_view(s + bias))  # -inf hides, even a NaN
+        s = tl.where(bias == NOTHING, NOTHING, s + bias)  # -inf hides, even a NaN
     if ok is not None:
         s = tl.where(ok, s, NOTHING)
     return s, slope

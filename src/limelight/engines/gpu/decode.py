@@ -27,7 +27,8 @@ def decode_kernel(
     Programs: key heads × parts of the keys. `partial` has room for [batch × key heads, parts]
     tiles of DV + 3 columns of BM numbers: the mix, the maximum, Σp and Σp·y.
     """
-    HIDES: tl.constexpr = BAND or SPANS > 0 or where.dense is not None or form.bias is not None
+    BIAS: tl.constexpr = form.bias is not None
+    HIDES: tl.constexpr = BAND or SPANS > 0 or where.dense is not None or BIAS
     parts = tl.cdiv(sizes.nk, keys_a_part)
     part, flat = split(tl.program_id(0), parts)
     hk, b = split(flat, sizes.heads // sizes.group)
@@ -48,7 +49,24 @@ def decode_kernel(
     if SINKS:
         sink = tl.load(sinks + heads, mask=exists, other=0.0).to(tl.float32)
     if not SPLIT:
-        finish(output, stats, sizes, sink, b, heads, rows, exists, acc, m, l, e, DV, HEALTH, SINKS)
+        finish(
+            output,
+            stats,
+            sizes,
+            sink,
+            b,
+            heads,
+            rows,
+            exists,
+            acc,
+            m,
+            l,
+            e,
+            DV,
+            HEALTH,
+            SINKS,
+            BIAS,
+        )
     else:
         SIZE: tl.constexpr = BM * (DV + 3)
         first = partial + tl.cast(flat, tl.int64) * parts * SIZE
@@ -84,6 +102,6 @@ def decode_kernel(
                 m = new
             finish(
                 output, stats, sizes, sink, b, heads, rows, exists, acc, m, l, e,
-                DV, HEALTH, SINKS,
+                DV, HEALTH, SINKS, BIAS,
             )  # fmt: skip
             tl.store(counters + flat, 0)

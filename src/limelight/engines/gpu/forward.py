@@ -66,7 +66,8 @@ def attend(
     mask. The loops know logits in units of `unit`: without softcap and bias they are the dot
     products as they are, and the unit is the scale, which is positive.
 
-    The maximum of a row without keys is NOTHING, that of a row whose logits are all -inf LOWEST.
+    The maximum of a row without keys is NOTHING, that of a row whose logits are all -inf LOWEST; a
+    bias may be as low as that itself, and with one nothing is told apart.
     """
     queries = load_rows(q, b, heads, rows, exists, sizes.d, D)  # [BM, D]
     unit = 1.0
@@ -180,12 +181,12 @@ def mix_one_by_one(v, sizes, b, hk, start, key_high, p, s, acc, BN: tl.constexpr
 @triton.jit
 def finish(
     output, stats, sizes, sink, b, heads, rows, exists, acc, m, l, e,
-    DV: tl.constexpr, HEALTH: tl.constexpr, SINKS: tl.constexpr,
+    DV: tl.constexpr, HEALTH: tl.constexpr, SINKS: tl.constexpr, BIAS: tl.constexpr,
 ):  # fmt: skip
     """Normalise, add the sink and store."""
     at = (tl.cast(b, tl.int64) * sizes.heads + heads) * sizes.nq + rows
-    # e^(-inf - -inf) is no number, and nor is a row of such.
-    l = tl.where((m <= LOWEST) & (m != NOTHING), float("nan"), l)
+    if not BIAS:  # e^(-inf - -inf) is no number, and nor is a row of such
+        l = tl.where((m <= LOWEST) & (m != NOTHING), float("nan"), l)
     highest = tl.where(l == l, m, l)
     factor = tl.where(l > 0.0, 1.0 / l, 0.0)
     factor = tl.where(l == l, factor, l)
@@ -234,7 +235,8 @@ def tile_of_head(
     sink = 0.0
     if SINKS:
         sink = tl.load(sinks + head).to(tl.float32)
-    finish(output, stats, sizes, sink, b, head, rows, exists, acc, m, l, e, DV, HEALTH, SINKS)
+    BIAS: tl.constexpr = form.bias is not None
+    finish(output, stats, sizes, sink, b, head, rows, exists, acc, m, l, e, DV, HEALTH, SINKS, BIAS)
 
 
 @triton.jit
