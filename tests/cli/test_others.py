@@ -97,7 +97,7 @@ def narrow(*args):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["captures"], ["llama-paragraph", "12 × 17"]),
+        (["captures"], ["llama-paragraph", "12 × 50"]),
         (["saturate", "--draws", "50"], ["gradient", "saturated", "1024", "score"]),
         (
             ["saturate", "--d-k", "64", "--draws", "50"],

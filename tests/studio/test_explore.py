@@ -427,7 +427,8 @@ def test_patches_lie_over_the_image(open_tab: Open) -> None:
         "application", name=re.compile("What the patch in row 4, column 4 looks at")
     )
     image.wait_for()
-    assert page.get_by_alt_text("what the model saw").evaluate("image => image.naturalWidth") == 112
+    seen = page.get_by_alt_text("what the model saw")
+    assert seen.evaluate("image => image.decode().then(() => image.naturalWidth)") == 112
     box = image.bounding_box()
     image.click(position={"x": 0.5 / 7 * box["width"], "y": 6.5 / 7 * box["height"]})
     page.get_by_role(
