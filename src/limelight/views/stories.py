@@ -10,12 +10,30 @@ from limelight.capture import Capture
 from limelight.views.schema import Mention, Story
 
 Told = tuple[int, int, tuple[int, int], str, str]  # layer, head, cell, words, why
+Page = tuple[str, str, tuple[Told, ...]]  # its file, what the capture is, its heads
+
+
+def _bank(kind: str, other: str) -> Page:
+    """One of the two meanings of bank."""
+    return (
+        "systems/bert.md",
+        "One word, two meanings: an encoder gives bank a vector of its own in each sentence, made "
+        f"of what stands around it. Put the {other} bank beside it.",
+        (
+            (2, 11, (6, 5), f"bank looks at {kind}, which says what kind of bank it is",
+             f"What bank takes from {kind} becomes part of its own vector; the bars above say how "
+             "far the two vectors of bank have parted after each layer."),
+            (0, 2, (6, 5), "every word looks at the one before, whatever it means",
+             "The same light in both sentences: this head goes by place, and not by meaning."),
+        ),
+    )  # fmt: skip
+
 
 _SINK = (
     "A softmax sums to one, so the weight has to go somewhere where a head has nothing to fetch. "
     "Light the cells by what they bring, below the map, and the column goes dark."
 )
-_STORIES: dict[str, tuple[str, str, tuple[Told, ...]]] = {
+_STORIES: dict[str, Page] = {
     "llama": (
         "systems/llama.md",
         "A decoder reads one way: a word may look at itself and at what came before, never ahead.",
@@ -57,30 +75,8 @@ _STORIES: dict[str, tuple[str, str, tuple[Told, ...]]] = {
             (4, 5, (3, 0), "most weight rests on [CLS], where little is taken", _SINK),
         ),
     ),
-    "bank-river": (
-        "systems/bert.md",
-        "One word, two meanings: an encoder gives bank a vector of its own in each sentence, made "
-        "of what stands around it. Put the savings bank beside it.",
-        (
-            (2, 11, (6, 5), "bank looks at river, which says what kind of bank it is",
-             "What bank takes from river becomes part of its own vector; the bars above say how "
-             "far the two vectors of bank have parted after each layer."),
-            (0, 2, (6, 5), "every word looks at the one before, whatever it means",
-             "The same light in both sentences: this head goes by place, and not by meaning."),
-        ),
-    ),
-    "bank-savings": (
-        "systems/bert.md",
-        "One word, two meanings: an encoder gives bank a vector of its own in each sentence, made "
-        "of what stands around it. Put the river bank beside it.",
-        (
-            (2, 11, (6, 5), "bank looks at savings, which says what kind of bank it is",
-             "What bank takes from savings becomes part of its own vector; the bars above say how "
-             "far the two vectors of bank have parted after each layer."),
-            (0, 2, (6, 5), "every word looks at the one before, whatever it means",
-             "The same light in both sentences: this head goes by place, and not by meaning."),
-        ),
-    ),
+    "bank-river": _bank("river", "savings"),
+    "bank-savings": _bank("savings", "river"),
     "gpt": (
         "systems/gpt.md",
         "A decoder of letters, trained here on Shakespeare. Nobody told it what a word is.",
