@@ -257,7 +257,7 @@ def find(
     """
     sites, known = tuple(capture), known_kinds(kinds)
     if not sites:
-        raise ArgumentError("there is no site to look at: the capture is empty")
+        raise ArgumentError("the capture is empty: capture a run that has attention in it")
     width = max(site.heads for site in sites)
     tables = {kind.name: np.full((3, len(sites), width), np.nan) for kind in known}
     read: dict[tuple[str, ...], Looks] = {}
@@ -283,7 +283,8 @@ def known_kinds(kinds: Iterable[str | Kind]) -> tuple[Kind, ...]:
             raise ArgumentError(f"there is no kind {given!r}: choose {', '.join(own)}, or give a "
                                 f"Kind of your own")  # fmt: skip
         if kind.name in found or (kind.targets is None and kind.name not in own):
-            why = "twice" if kind.name in found else "without targets=…, where such a head looks"
+            why = ("twice: give each once" if kind.name in found else
+                   "without targets=…, the function that says where such a head looks")  # fmt: skip
             raise ArgumentError(f"the kind {kind.name!r} is given {why}")
         found[kind.name] = kind
     if not found:
