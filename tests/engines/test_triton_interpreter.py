@@ -291,13 +291,13 @@ def test_no_gradient_leaks_past_the_mask() -> None:
 
 
 DROPPING = {
-    (32, 16): Case("small-tiles", heads=2, key_heads=1, batch=(1,), nq=19, nk=83, d=8, dv=8,
+    (32, 16): Case("small-tiles", heads=2, key_heads=1, batch=(1,), nq=19, nk=67, d=8, dv=8,
                    mask=ll.Causal()),
     (32, 128): Case("wide-tiles", heads=2, batch=(1,), nq=19, nk=131, d=8, dv=8),
     (64, 64): Case("all-kinds", batch=(2,), heads=2, key_heads=1, nq=19, nk=83, d=8, dv=8,
                    sinks=True, softcap=4.0, bias=(2, 1, 83), hidden_bias=0.2,
                    mask=ll.Lengths([83, 29])),
-    (16, 32): Case("packed", batch=(1,), heads=4, key_heads=2, nq=2, nk=151, d=8, dv=8,
+    (16, 32): Case("packed", batch=(1,), heads=4, key_heads=2, nq=2, nk=77, d=8, dv=8,
                    mask=ll.Causal()),
 }  # fmt: skip
 
@@ -321,8 +321,7 @@ def test_dropout(tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @inside
-@pytest.mark.parametrize(("nq", "nk"), [(1, 140), (19, 70)])
-def test_dropout_cell_by_cell(nq: int, nk: int) -> None:
+def test_dropout_cell_by_cell() -> None:
     """With unit vectors as values the output is the weights; the value's gradient, their sums."""
     import torch
 
@@ -330,6 +329,7 @@ def test_dropout_cell_by_cell(nq: int, nk: int) -> None:
     from limelight.engines import triton
 
     torch.manual_seed(0)
+    nq, nk = 19, 70
     q, k = torch.randn(2, 2, nq, 8), torch.randn(2, 1, nk, 8)
     units = torch.eye(nk).expand(2, 1, nk, nk)
     seed = torch.tensor([(5 << 32) - 7, -2])

@@ -60,16 +60,21 @@ def stays(form, heads, rows, start, BN: tl.constexpr, TURNED: tl.constexpr):
             counters[None, :], rows[:, None], heads[:, None], offset, seed.to(tl.uint32),
             (seed >> 32).to(tl.uint32),
         )  # fmt: skip
-    bits = four_bits(a, form.threshold) | four_bits(b, form.threshold) << 4
-    bits |= (four_bits(c, form.threshold) | four_bits(d, form.threshold) << 4) << 8
+    a = four_bits(a, form.threshold)
+    b = four_bits(b, form.threshold) << 4
+    c = four_bits(c, form.threshold) << 8
+    d = four_bits(d, form.threshold) << 12
     # Of every eight keys, counter c serves the neighbours 2c and 2c + 1.
     pair = tl.arange(0, 2)
     if TURNED:
+        # A sum, which Triton moves to another layout: what it is of would be drawn there anew, by
+        # eight threads each.
+        bits = tl.sum(tl.reshape(tl.join(tl.join(a, b), tl.join(c, d)), [4 * BLOCKS, BM, 4]), 2)
         bits = tl.reshape(bits, [BLOCKS, 1, 4, 1, BM])
         at = eighths[None, :, None, None, None] + pair[None, None, None, :, None]
         cells = tl.reshape((bits >> at.to(tl.uint32)) & 1, [BN, BM])
     else:
-        bits = tl.reshape(bits, [BM, BLOCKS, 1, 4, 1])
+        bits = tl.reshape(a | b | c | d, [BM, BLOCKS, 1, 4, 1])
         at = eighths[None, None, :, None, None] + pair[None, None, None, None, :]
         cells = tl.reshape((bits >> at.to(tl.uint32)) & 1, [BM, BN])
     return cells != 0
