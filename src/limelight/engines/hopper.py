@@ -11,7 +11,7 @@ from limelight.call import Call
 from limelight.reference import Gradients, State
 
 if TYPE_CHECKING:
-    from limelight.engines.gpu.launch import Run
+    from limelight.engines.gpu.launch import Back, Room, Run
     from limelight.engines.gpu.masks import MaskArguments
 
 LOG2E = math.log2(math.e)
@@ -90,26 +90,26 @@ def forward(call: Call, *, health: bool) -> State:
 
     with launch.device_of(call):
         done = launch.trivial(call, health)
-        return plan(call, health)(call) if done is None else done
+        return plan(call, health, launch.empty_state)(call) if done is None else done
 
 
-def _plan(call: Call, health: bool) -> Run:
+def _plan(call: Call, health: bool, room: Room) -> Run:
     from limelight.engines.gpu import portable
 
     if portable.tiny(call) or (call.queries * call.group <= PACKED_ROWS and call.keys > 128):
-        return portable.forward(call, health)
-    return portable.fitting_run(tiles, call, health)
+        return portable.forward(call, health, room)
+    return portable.fitting_run(tiles, call, health, room)
 
 
-def plan(call: Call, health: bool) -> Run:
+def plan(call: Call, health: bool, room: Room) -> Run:
     """How calls of this layout are run on the current device; the call is not empty."""
     from limelight.engines.gpu import launch
 
-    run: Run = launch.planned(_plan, call, health)
+    run: Run = launch.planned(_plan, call, health, room)
     return run
 
 
-def tiles(call: Call, health: bool) -> Run:
+def tiles(call: Call, health: bool, room: Room) -> Run:
     """How calls of this layout are run: the Gluon kernel, and with care what that one flagged."""
     from limelight.engines.gpu import blocks, hopper_forward, kept, launch, portable
     from limelight.engines.gpu.masks import broadcast_strides, in_pairs, mask_arguments
@@ -163,7 +163,7 @@ def tiles(call: Call, health: bool) -> Run:
     described = launch.Described
 
     def run(call: Call) -> State:
-        state = launch.empty_state(call, health)
+        state = room(call, health)
         scratch = kept.zeros(device, flags + 2)  # the counters, then a flag for 64 rows
         masks = ending
         if masks is None:
@@ -184,11 +184,11 @@ def tiles(call: Call, health: bool) -> Run:
 
 def _mask_arguments(call: Call, mask: MaskArguments, rows: int, keys: int) -> tuple[Any, ...]:
     """The mask and, where it has arrays, the plan of blocks, in the order of the kernel."""
-    from limelight.engines.gpu import launch, plan
+    from limelight.engines.gpu import plan
 
     table = listed = None
     if mask.dense is not None or mask.slots > 1:
-        table, listed = plan.lists(call, mask, launch.where_of(call)[0], rows, keys)
+        table, listed = plan.lists(call, mask, mask.where, rows, keys)
     elif mask.slots == 1:
         table = plan.ranges(call, mask, rows)
     strides = (0, 0)
@@ -209,16 +209,20 @@ def backward(
     *,
     grad_logsumexp: Any = None,
     grad_entropy: Any = None,
+    with_bias: bool = True,
 ) -> Gradients:
+    from limelight.engines.gpu import launch
+
+    with launch.device_of(call):
+        back = plan_back(call)
+        return back(call, state, grad_output, grad_logsumexp, grad_entropy, with_bias)
+
+
+def plan_back(call: Call) -> Back:
+    """How gradients of calls of this layout are computed on the current device."""
     from limelight.engines.gpu import gradients, hopper_gradients, launch
 
-    figures = gradients.dense(grad_logsumexp), gradients.dense(grad_entropy)
-    with launch.device_of(call):
-        if not hopper_gradients.can(call):
-            return gradients.backward(call, state, grad_output, *figures)
-        entropy = None if grad_entropy is None else gradients.dense(state.entropy)
-        state = State(state.output, state.logsumexp.contiguous(), None, entropy)
-        kinds = hopper_gradients.kind(state.output, state.logsumexp, entropy, grad_output, *figures)
-        run = launch.planned(hopper_gradients.make, call, kinds, entropy is not None)
-        found: Gradients = run(call, state, grad_output, *figures)
-        return found
+    if not hopper_gradients.can(call):
+        return gradients.backward
+    back: Back = launch.planned(hopper_gradients.make, call)
+    return back

@@ -13,9 +13,9 @@ import torch
 import triton
 
 from limelight.call import Call
-from limelight.engines.gpu import interpreter
+from limelight.engines.gpu import interpreter, kept
 from limelight.engines.gpu.masks import broadcast_strides, mask_arguments
-from limelight.reference import State
+from limelight.reference import Gradients, State
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:
@@ -25,14 +25,27 @@ if INTERPRETED:
 DIRECT = triton.__version__.startswith("3.6.")  # whose compiled kernels take these arguments
 KEPT = 4096  # layouts whose plan is remembered
 Run = Callable[[Call], State]
+Back = Callable[..., Gradients]  # of a call, its state and the gradients of its results
+Room = Callable[[Call, bool], State]  # makes room for a result, with health or without
 _plans: dict[Any, Any] = {}
 _launches: dict[Any, Launch] = {}
+_compiled: dict[Any, Compiled] = {}
+_device, _stream = torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
+_knobs = triton.knobs.runtime
+
+
+class Compiled(NamedTuple):
+    """A kernel that is called without Triton in between."""
+
+    run: Callable[..., None]
+    before: tuple[Any, ...]  # what it takes before its arguments
+    layouts: list[Any]  # of the blocks that TMA moves, in shared memory
 
 
 def device_of(call: Call) -> AbstractContextManager[Any]:
     """The context in which a call's kernels start: its own device, where there are several."""
     device = call.query.device
-    if device.type != "cuda" or device.index == torch.cuda.current_device():
+    if device.type != "cuda" or device.index == _device():
         return nullcontext()
     return torch.cuda.device(device)
 
@@ -64,7 +77,7 @@ def planned(make: Callable[..., Any], call: Call, *options: Any) -> Any:
 
 
 def _watched() -> bool:
-    hook = triton.knobs.runtime.launch_enter_hook
+    hook = _knobs.launch_enter_hook
     return bool(getattr(hook, "calls", hook))
 
 
@@ -107,39 +120,37 @@ class Launch:
 
     def __init__(self, kernel: Any, constants: tuple[Any, ...], **options: int) -> None:
         self.kernel, self.constants, self.options = kernel, constants, options
-        self.direct: Callable[..., None] | None = None
-        self.before: tuple[Any, ...] = ()  # what the compiled kernel takes before its arguments
-        self.layouts: list[Any] = []  # of the blocks in shared memory
+        self.compiled: Compiled | None = None
         self.descriptors: dict[tuple[int, int], list[Any]] = {}
 
     def __call__(self, programs: int, *arguments: Any) -> None:
-        direct = self.direct
-        if direct is None or _watched():
-            compiled = self.kernel[(programs,)](*bound(arguments), *self.constants, **self.options)
-            if DIRECT and compiled is not None and compiled.metadata.target.backend == "cuda":
-                self._go_direct(compiled)
-            return
-        stream = torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())
-        every = self._described(arguments) if self.layouts else arguments
-        direct(programs, 1, 1, stream, *self.before, *every, *self.constants)
+        compiled = self.compiled
+        if compiled is None or _watched():
+            compiled = self._first(programs, arguments)
+            if compiled is None:
+                return
+        run, before, layouts = compiled
+        every = self._described(arguments, layouts) if layouts else arguments
+        run(programs, 1, 1, _stream(_device()), *before, *every, *self.constants)
 
-    def _go_direct(self, compiled: Any) -> None:
-        run = compiled.run
-        if run.global_scratch_size or run.profile_scratch_size:
-            return  # Triton allocates that for each launch
-        self.layouts = compiled.metadata.tensordesc_meta or []
-        self.before = (
-            compiled.function, run.launch_cooperative_grid, run.launch_pdl, None, None,
-            compiled.packed_metadata, None, None, None,
-        )  # fmt: skip
-        self.direct = run.launch
-        if self.layouts:  # Triton wraps the launcher in one that makes descriptors
-            self.direct = inspect.getclosurevars(run.launch).nonlocals["launcher"]
+    def _first(self, programs: int, arguments: tuple[Any, ...]) -> Compiled | None:
+        """What other layouts compiled for such arguments, or None where Triton has launched it."""
+        key = (id(self.kernel), _current(), _kind(arguments), self.constants,
+               tuple(self.options.values()))  # fmt: skip
+        self.compiled = _compiled.get(key)
+        if self.compiled is None or _watched():
+            made = self.kernel[(programs,)](*bound(arguments), *self.constants, **self.options)
+            if DIRECT and made is not None and made.metadata.target.backend == "cuda":
+                self.compiled = _direct(made)
+                if self.compiled is not None:
+                    _compiled[key] = self.compiled
+            return None
+        return self.compiled
 
-    def _described(self, arguments: tuple[Any, ...]) -> list[Any]:
+    def _described(self, arguments: tuple[Any, ...], layouts: list[Any]) -> list[Any]:
         """The arguments with their descriptors."""
         found: list[Any] = []
-        count = len(self.layouts)
+        count = len(layouts)
         for i in range(count):
             given = arguments[i]
             key = i, given.tensor.data_ptr()
@@ -149,10 +160,30 @@ class Launch:
                     self.descriptors.clear()
                 from triton.backends.nvidia.driver import make_tensordesc_arg
 
-                descriptor = make_tensordesc_arg(bound((given,))[0], self.layouts[i])
+                descriptor = make_tensordesc_arg(bound((given,))[0], layouts[i])
                 self.descriptors[key] = descriptor
             found += descriptor
         return [*found, *arguments[count:]]
+
+
+def _direct(compiled: Any) -> Compiled | None:
+    """The way to a compiled kernel; None where Triton allocates something for each launch."""
+    run = compiled.run
+    if run.global_scratch_size or run.profile_scratch_size:
+        return None
+    layouts = compiled.metadata.tensordesc_meta or []
+    before = (
+        compiled.function, run.launch_cooperative_grid, run.launch_pdl, None, None,
+        compiled.packed_metadata, None, None, None,
+    )  # fmt: skip
+    if not layouts:
+        return Compiled(run.launch, before, layouts)
+    # Triton wraps the launcher in one that makes descriptors.
+    return Compiled(inspect.getclosurevars(run.launch).nonlocals["launcher"], before, layouts)
+
+
+def _current() -> int:
+    return torch.cuda.current_device() if torch.cuda.is_available() else -1
 
 
 def bound(arguments: tuple[Any, ...]) -> list[Any]:
@@ -170,6 +201,8 @@ def _kind(argument: Any) -> Any:
         return 1 if argument == 1 else (argument % 16 == 0, -(1 << 31) <= argument < 1 << 31)
     if isinstance(argument, torch.Tensor):
         return argument.dtype, argument.data_ptr() % 16 == 0
+    if isinstance(argument, Described):
+        return argument.tensor.dtype, *argument[1:]
     if isinstance(argument, tuple):
         return tuple([_kind(part) for part in argument])
     return type(argument)
@@ -180,8 +213,7 @@ def start(
     constants: tuple[Any, ...], **options: int,
 ) -> None:  # fmt: skip
     """Launch a kernel on the current stream, by the launch kept for arguments of this kind."""
-    device = torch.cuda.current_device() if torch.cuda.is_available() else -1
-    key = (id(kernel), device, _kind(arguments), constants, tuple(options.values()))
+    key = (id(kernel), _current(), _kind(arguments), constants, tuple(options.values()))
     kept = _launches.get(key)
     if kept is None:
         kept = _launches[key] = Launch(kernel, constants, **options)
@@ -205,13 +237,8 @@ def inputs(call: Call) -> tuple[Any, Any, Any]:
 
 def where_of(call: Call) -> tuple[Any, bool, int]:
     """The mask as arguments: (Where, whether it has a band, spans a row)."""
-    from limelight.engines.gpu.cells import Where
-
     mask = mask_arguments(call.allowed, call.query.device)
-    where = Where(
-        mask.low, mask.high, mask.spans, *mask.spans_strides, mask.dense, *mask.dense_strides
-    )
-    return where, mask.band, mask.slots
+    return mask.where, mask.band, mask.slots
 
 
 def form_of(call: Call) -> Any:
@@ -249,6 +276,8 @@ def _strides_like(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int
 def like_query(call: Call, size: int) -> torch.Tensor:
     """An empty [B, Hq, Nq, size] whose axes lie in memory in the order of the query's."""
     query = call.query
+    if size == query.shape[3] and query.is_contiguous():
+        return torch.empty_like(query)
     shape = (*query.shape[:3], size)
     strides = _strides_like(shape, query.stride())
     return torch.empty_strided(shape, strides, dtype=query.dtype, device=query.device)
@@ -263,6 +292,22 @@ def empty_state(call: Call, health: bool) -> State:
         return State(output, torch.empty(shape, dtype=torch.float32, device=query.device))
     rows = [torch.empty(shape, dtype=torch.float32, device=query.device) for _ in range(3)]
     return State(output, *rows)
+
+
+def lean_state(call: Call, health: bool) -> State:
+    """Room that is sooner made: without health for the output alone, with it in two tensors.
+
+    Where health is not asked for the logsumexp is lost; with it the statistics share their memory.
+    """
+    query = call.query
+    shape = query.shape[:3]
+    if not health:
+        lost = kept.room(query.device, shape.numel(), "logsumexp")
+        return State(like_query(call, call.value_size), lost)
+    if shape.numel() % 4:  # each of them starts at a multiple of 16 bytes, as kernels like it
+        return empty_state(call, health)
+    rows = torch.empty((3, *shape), dtype=torch.float32, device=query.device)
+    return State(like_query(call, call.value_size), *rows.unbind())
 
 
 def trivial(call: Call, health: bool) -> State | None:
