@@ -18,6 +18,7 @@ LOG2E = math.log2(math.e)
 L2_SHARE = 16 << 20  # bytes of keys and values of the heads whose tiles run together
 LARGEST = 256  # head size
 PACKED_ROWS = 64  # up to so many rows a key head the keys are split, and heads packed
+GENTLE = 64.0  # softcap
 FILL = 1e30  # |logit| of a forbidden cell, in base 2
 
 
@@ -137,7 +138,7 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
         PAIRS=nk % keys == 0 and bool(arrays) and all(map(in_pairs, arrays)),
         BAND=mask.band, LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots,
         DENSE=mask.dense is not None, BIAS=call.bias is not None,
-        SOFTCAP=call.softcap is not None, SINKS=call.sinks is not None,
+        SOFTCAP=call.softcap is not None, GENTLE=gentle(call), SINKS=call.sinks is not None,
         QREG=tile.query_in_registers, EARLY=tile.query_in_registers and not mask.band,
         OVERLAP=tile.overlap, HALF=half,
         ALIAS=d == dv == 256, BM=rows,
@@ -180,6 +181,11 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
         return state
 
     return run
+
+
+def gentle(call: Call) -> bool:
+    """Whether a softcap is so low that a quick tanh is exact enough."""
+    return call.softcap is not None and call.softcap <= GENTLE
 
 
 def _mask_arguments(call: Call, mask: MaskArguments, rows: int, keys: int) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from limelight.call import Call
+from limelight.engines import hopper
 from limelight.engines.gpu import blocks, gradients, kept, launch, plan
 from limelight.engines.gpu.again import gradients_again_kernel
 from limelight.engines.gpu.backward import Numbers
@@ -119,7 +120,8 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
     config = Config(
         D=d, DV=dv, ROWS=rows, STAGES=tile.stages, OSTAGES=2, LISTED=listed, BAND=mask.band,
         LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots, DENSE=mask.dense is not None,
-        BIAS=call.bias is not None, SOFTCAP=call.softcap is not None, ENTROPY=by_entropy,
+        BIAS=call.bias is not None, SOFTCAP=call.softcap is not None,
+        GENTLE=hopper.gentle(call), ENTROPY=by_entropy,
         EARLY=tile.early, DEFER=tile.defer, REGS=tile.registers,
     )  # fmt: skip
     padded, tiles = -(-nq // rows) * rows, -(-nk // KEYS)

@@ -30,7 +30,6 @@ Room = Callable[[Call, bool], State]  # makes room for a result, with health or 
 _plans: dict[Any, Any] = {}
 _launches: dict[Any, Launch] = {}
 _compiled: dict[Any, Compiled] = {}
-_device, _stream = torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
 _knobs = triton.knobs.runtime
 
 
@@ -45,7 +44,7 @@ class Compiled(NamedTuple):
 def device_of(call: Call) -> AbstractContextManager[Any]:
     """The context in which a call's kernels start: its own device, where there are several."""
     device = call.query.device
-    if device.type != "cuda" or device.index == _device():
+    if device.type != "cuda" or device.index == torch._C._cuda_getDevice():
         return nullcontext()
     return torch.cuda.device(device)
 
@@ -131,7 +130,8 @@ class Launch:
                 return
         run, before, layouts = compiled
         every = self._described(arguments, layouts) if layouts else arguments
-        run(programs, 1, 1, _stream(_device()), *before, *every, *self.constants)
+        stream = torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())
+        run(programs, 1, 1, stream, *before, *every, *self.constants)
 
     def _first(self, programs: int, arguments: tuple[Any, ...]) -> Compiled | None:
         """What other layouts compiled for such arguments, or None where Triton has launched it."""
