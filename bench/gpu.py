@@ -323,11 +323,14 @@ def masks() -> Iterator[str]:
 
 
 def kinds() -> Iterator[str]:
-    """What turns dot products into logits, and grouped heads: against the plain kind."""
-    n, size = 8192, 128
+    """What turns dot products into logits, dropout, grouped heads: against the plain kind."""
+    from limelight.torch import attention
+
+    n, size, flash = 8192, 128, "flash (FA2)"
     forwards, both = [], []
     for label, heads, key_heads, options in (
         ("plain", 16, 16, {}),
+        ("dropout 0.1", 16, 16, {"dropout": 0.1}),
         ("softcap", 16, 16, {"softcap": 20.0}),
         ("sinks", 16, 16, {"sinks": torch.zeros(16, device="cuda")}),
         ("bias, bfloat16", 16, 16, {"bias": normal(1, 1, n, n)}),
@@ -339,15 +342,20 @@ def kinds() -> Iterator[str]:
         grad = torch.randn_like(q)
 
         def run(q: Any = q, k: Any = k, v: Any = v, options: Any = options) -> Any:
-            return ll.attention(q, k, v, mask=ll.Causal(), **options)
+            return attention(q, k, v, mask=ll.Causal(), **options)
 
+        runs = {"limelight": run}
+        if heads == 16 and set(options) <= {"dropout"}:
+            share = options.get("dropout", 0.0)
+            runs[flash] = sdpa(SDPBackend.FLASH_ATTENTION, q, k, v, is_causal=True, dropout_p=share)
         work = 4.0 * heads * n * n * size * 0.5
-        forwards.append((label, work, timed({"limelight": torch.no_grad()(run)}, rounds=5)))
-        back = {"limelight": there_and_back(run, (q, k, v), grad)}
+        quiet = {name: torch.no_grad()(run) for name, run in runs.items()}
+        forwards.append((label, work, timed(quiet, rounds=5)))
+        back = {name: there_and_back(run, (q, k, v), grad) for name, run in runs.items()}
         both.append((label, 3.5 * work, timed(back, rounds=5)))
     title = "Kinds of attention, 8,192 × 8,192, size 128, causal"
-    yield table(f"{title}: forward", forwards, "TFLOP/s", "")
-    yield table(f"{title}: forward + backward", both, "TFLOP/s", "")
+    yield table(f"{title}: forward", forwards, "TFLOP/s", flash)
+    yield table(f"{title}: forward + backward", both, "TFLOP/s", flash)
 
 
 def decode() -> Iterator[str]:

@@ -310,7 +310,9 @@ def test_it_tells_and_shows_itself() -> None:
 
 
 def test_errors_say_what_to_do() -> None:
-    with pytest.raises(ArgumentError, match="there is no site to look at: the capture is empty"):
+    with pytest.raises(
+        ArgumentError, match="the capture is empty: capture a run that has attention"
+    ):
         find(Capture(()))
     with pytest.raises(ArgumentError, match="there is no batch entry 1 at"):
         find([made({})], batch=1)

@@ -16,6 +16,7 @@ MOST_VALUES = 2_000_000  # numbers, texts, lists and tables in one JSON text
 DEEPEST = 64  # lists and tables inside each other
 LONGEST_TEXT = 1 << 20  # characters of one text
 LARGEST_INTEGER = 1 << 63
+ANEW = "Take another copy of the file, or make it anew"  # the way out of a damaged one
 
 
 def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
@@ -28,7 +29,7 @@ def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
         raise FileError(f"{target}: cannot be read: {error.strerror or error}") from None
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
-        raise FileError(f"{target}: cannot be read: it is there, and no file")
+        raise FileError(f"{target}: cannot be read: it is there, and no file. Name a plain file")
     return os.fdopen(number, "rb")
 
 
@@ -40,7 +41,8 @@ def read_bounded(path: str | os.PathLike[str], most: int) -> bytes:
         except OSError as error:
             raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
     if len(data) > most:
-        raise FileError(f"{path}: longer than the {most:,} bytes that are read of such a file")
+        raise FileError(f"{path}: longer than the {most:,} bytes that are read of such a file. "
+                        f"{ANEW}")  # fmt: skip
     return data
 
 

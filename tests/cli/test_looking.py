@@ -272,7 +272,9 @@ def test_a_capture_without_sites(args: list[Any], tmp_path: Path) -> None:
     Capture(()).save(tmp_path / "none.safetensors")
     result = run(args[0], tmp_path / "none.safetensors", *args[1:])
     assert result.exit_code == 2, result.output
-    assert result.stderr == "limelight: there is no site to look at: the capture is empty\n"
+    assert (
+        result.stderr == "limelight: the capture is empty: capture a run that has attention in it\n"
+    )
 
 
 def test_a_layer_without_queries(tmp_path: Path) -> None:

@@ -29,11 +29,16 @@ HOPPER: dict[str, tuple[int, bool, dict[str, Any]]] = {
     "128, softcap, sinks": (128, True, {"softcap": 20.0, "sinks": True}),
     "256, causal": (256, False, {"causal": True}),
     "256, health": (256, True, {}),
+    "64, dropout, health": (64, True, {"dropout": True}),
+    "128, dropout, causal": (128, False, {"dropout": True, "causal": True}),
+    "256, dropout": (256, True, {"dropout": True}),
 }
 GRADIENTS: dict[str, tuple[int, dict[str, Any]]] = {
     "64, causal": (64, {"causal": True}),
     "128, documents": (128, {"documents": True}),
     "128, entropy": (128, {"entropy": True}),
+    "64, dropout": (64, {"dropout": True}),
+    "128, dropout, causal": (128, {"dropout": True, "causal": True}),
 }
 CHIPS = {"4090": (89, 99 << 10), "A100": (80, 163 << 10), "H100": (90, 227 << 10)}
 PORTABLE: dict[str, tuple[str, int, dict[str, Any]]] = {
@@ -43,6 +48,7 @@ PORTABLE: dict[str, tuple[str, int, dict[str, Any]]] = {
     "A100, 128, bias and mask": ("A100", 128, {"dense": True, "bias": True}),
     "H100, 128, causal": ("H100", 128, {"causal": True}),
     "H100, 256, bias and mask": ("H100", 256, {"dense": True, "bias": True}),
+    "A100, 64, dropout": ("A100", 64, {"dropout": True}),
 }
 
 
@@ -126,6 +132,7 @@ def call_of(size: int, what: dict[str, Any]) -> Any:
 
     import limelight as ll
     from limelight.call import prepare
+    from limelight.dropout import Dropout
 
     n = 2048
     q, k, v = (torch.zeros(1, 2, n, size, dtype=torch.bfloat16) for _ in range(3))
@@ -136,6 +143,7 @@ def call_of(size: int, what: dict[str, Any]) -> Any:
         q, k, v, mask=mask,
         bias=torch.zeros(n, n) if what.get("bias") else None, softcap=what.get("softcap"),
         sinks=torch.zeros(2) if what.get("sinks") else None,
+        dropout=Dropout(0.1, torch.tensor([1, 2])) if what.get("dropout") else None,
     )  # fmt: skip
 
 

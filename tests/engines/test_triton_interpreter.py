@@ -45,25 +45,29 @@ def test_under_the_interpreter(chosen: str) -> None:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
 
 
-def _pair(case: Case, dtype: str = "float32") -> tuple[Any, Any]:
+def _pair(case: Case, dtype: str = "float32", drops: float | None = None) -> tuple[Any, Any]:
     from tests.gpu.judge import calls
 
-    return calls(case, dtype, device="cpu")
+    return calls(case, dtype, device="cpu", drops=drops)
 
 
 def _judge_gradients(
-    case: Case, dtype: str = "float32", *parts: str, rows: tuple[str, ...] = ()
+    case: Case,
+    dtype: str = "float32",
+    *parts: str,
+    rows: tuple[str, ...] = (),
+    drops: float | None = None,
 ) -> None:
     """Gradients of a case against the float64 ones: those parts, or all that there are.
 
-    `rows` are the statistics that have gradients too.
+    `rows` are the statistics that have gradients too, `drops` the share of the weights that fall.
     """
     import torch
 
     from limelight.engines import triton
     from tests.gpu.judge import DTYPES, EPS, assert_close, plain_gradients
 
-    call, exact = _pair(case, dtype)
+    call, exact = _pair(case, dtype, drops)
     with np.errstate(all="ignore"):
         state = triton.forward(call, health=bool(rows))
         draw = torch.Generator().manual_seed(0)
@@ -284,6 +288,98 @@ def test_no_gradient_leaks_past_the_mask() -> None:
     assert lost.key[0, 0, :13].isnan().all()
     assert lost.key[0, 0, 13:].isfinite().all()
     assert lost.query[0, 0, 6:].isfinite().all()
+
+
+DROPPING = {
+    (32, 16): Case("small-tiles", heads=2, key_heads=1, batch=(1,), nq=19, nk=67, d=8, dv=8,
+                   mask=ll.Causal()),
+    (32, 128): Case("wide-tiles", heads=2, batch=(1,), nq=19, nk=131, d=8, dv=8),
+    (64, 64): Case("all-kinds", batch=(2,), heads=2, key_heads=1, nq=19, nk=83, d=8, dv=8,
+                   sinks=True, softcap=4.0, bias=(2, 1, 83), hidden_bias=0.2,
+                   mask=ll.Lengths([83, 29])),
+    (16, 32): Case("packed", batch=(1,), heads=4, key_heads=2, nq=2, nk=77, d=8, dv=8,
+                   mask=ll.Causal()),
+}  # fmt: skip
+
+
+@inside
+@pytest.mark.parametrize("tile", DROPPING, ids=str)
+def test_dropout(tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference's cells in any tile; health is that of the weights before."""
+    from limelight.engines import triton
+    from limelight.engines.gpu import blocks, launch
+    from tests.gpu.judge import judge_state
+
+    monkeypatch.setattr(launch, "_plans", {})
+    monkeypatch.setattr(blocks, "_first", lambda *_: blocks.Blocks(*tile, 4, 1))
+    case = DROPPING[tile]
+    call, exact = _pair(case, drops=0.3)
+    with np.errstate(all="ignore"):
+        state = triton.forward(call, health=True)
+    judge_state(state, call, exact, "float32", health=True)
+    _judge_gradients(case, drops=0.3, rows=("grad_logsumexp", "grad_entropy"))
+
+
+@inside
+def test_dropout_cell_by_cell() -> None:
+    """With unit vectors as values the output is the weights; the value's gradient, their sums."""
+    import torch
+
+    from limelight.dropout import Dropout, kept
+    from limelight.engines import triton
+
+    torch.manual_seed(0)
+    nq, nk = 19, 70
+    q, k = torch.randn(2, 2, nq, 8), torch.randn(2, 1, nk, 8)
+    units = torch.eye(nk).expand(2, 1, nk, nk)
+    seed = torch.tensor([(5 << 32) - 7, -2])
+    call = prepare(q, k, units, dropout=Dropout(0.25, seed))
+    stay = kept(call.dropout, np.arange(4).reshape(2, 2), np.arange(nq), np.arange(nk))
+    with np.errstate(all="ignore"):
+        state = triton.forward(call, health=False)
+        found = triton.backward(call, state, torch.ones_like(state.output))
+    np.testing.assert_array_equal(state.output.numpy() != 0, stay)
+    sums = state.output.sum((1, 2))[:, None, :, None].expand_as(found.value)
+    assert torch.allclose(found.value, sums, atol=1e-5)
+
+
+@inside
+def test_dropout_of_nothing_and_of_everything() -> None:
+    import torch
+
+    from limelight.engines import triton
+
+    case = Case("sunk", batch=(1,), heads=1, nq=9, nk=70, d=8, dv=8, sinks=True)
+    plain, none, all_of_it = (_pair(case, drops=p)[0] for p in (None, 0.0, 1.0))
+    with np.errstate(all="ignore"):
+        want = triton.forward(plain, health=True)
+        assert torch.equal(triton.forward(none, health=True).output, want.output)
+        state = triton.forward(all_of_it, health=True)
+        found = triton.backward(all_of_it, state, torch.ones_like(state.output))
+    assert not state.output.any()
+    assert torch.equal(state.entropy, want.entropy)
+    for gradient in (found.query, found.key, found.value, found.sinks):
+        assert not gradient.any()
+
+
+@inside
+def test_care_drops_the_same_cells() -> None:
+    """A masked infinity has its tile computed again, key by key."""
+    import torch
+
+    from limelight.engines import triton
+
+    case = Case("causal", batch=(1,), heads=1, nq=40, nk=40, d=8, dv=8, mask=ll.Causal())
+    call, _ = _pair(case, drops=0.3)
+    grad = torch.randn(1, 1, 40, 8)
+    with np.errstate(all="ignore"):
+        clean = triton.forward(call, health=False)
+        by = triton.backward(call, clean, grad)
+        call.value[0, 0, 30] = float("inf")
+        state = triton.forward(call, health=False)
+        by_spoilt = triton.backward(call, state, grad)
+    assert torch.allclose(state.output[0, 0, :30], clean.output[0, 0, :30], atol=1e-6)
+    assert torch.allclose(by_spoilt.query[0, 0, :30], by.query[0, 0, :30], atol=1e-5)
 
 
 @inside

@@ -16,6 +16,7 @@ import torch
 import limelight as ll
 from limelight import reference
 from limelight.call import Call, prepare
+from limelight.dropout import Dropout, kept
 from limelight.reference import Gradients, State
 from tests.cases import CASES, Case
 
@@ -68,8 +69,13 @@ ALL = [*CASES, *LARGE]
 WIDE = [*CASES, *(replace(case, name=f"{case.name}-64", d=64, dv=64) for case in CASES)]
 
 
-def calls(case: Case, dtype: str, device: str = "cuda") -> tuple[Call, Call]:
-    """The case as a call on tensors, and the same numbers as a float64 call for the oracle."""
+def calls(
+    case: Case, dtype: str, device: str = "cuda", drops: float | None = None
+) -> tuple[Call, Call]:
+    """The case as a call on tensors, and the same numbers as a float64 call for the oracle.
+
+    `drops` is the share of the weights that fall, in both the same cells.
+    """
     arrays, options = case.arrays()
     torch_options, exact_options = dict(options), dict(options)
     tensors = [torch.tensor(x).to(DTYPES[dtype]) for x in arrays]
@@ -78,6 +84,10 @@ def calls(case: Case, dtype: str, device: str = "cuda") -> tuple[Call, Call]:
             rounded = torch.tensor(options[name]).to(DTYPES[dtype])
             torch_options[name] = rounded.to(device)
             exact_options[name] = rounded.double().numpy()
+    if drops is not None:
+        seed = torch.tensor([-3, 11])
+        torch_options["dropout"] = Dropout(drops, seed.to(device))
+        exact_options["dropout"] = Dropout(drops, seed.numpy())
     exact = prepare(*(x.double().numpy() for x in tensors), **exact_options)
     return prepare(*(x.to(device) for x in tensors), **torch_options), exact
 
@@ -108,7 +118,16 @@ def plain_formula(call: Call, exact: Call, wide: torch.dtype) -> State:
     log = torch.where(weights > 0, torch.log(weights), 0.0)
     sink = extra / torch.where(total == 0, 1.0, total)
     entropy = -(weights * log).sum(-1) - torch.where(sink > 0, sink * sink.log(), 0.0).squeeze(-1)
-    return State(weights @ v, logsumexp, highest, entropy)
+    return State(weights * dropping(exact, weights) @ v, logsumexp, highest, entropy)
+
+
+def dropping(exact: Call, weights: torch.Tensor) -> Any:
+    """What dropout multiplies weights [B, Hq, Nq, Nk] with."""
+    if exact.dropout is None:
+        return 1.0
+    heads = np.arange(exact.batch * exact.query_heads).reshape(exact.batch, exact.query_heads)
+    stay = kept(exact.dropout, heads, np.arange(exact.queries), np.arange(exact.keys))
+    return torch.tensor(stay * exact.dropout.scale).to(weights)
 
 
 def assert_close(
@@ -187,5 +206,6 @@ def plain_gradients(
         surprise = weights * torch.log(torch.where(weights > 0, weights, 1.0))
         rows.append(-(surprise.sum(-1) * by_entropy * some[..., 0]).sum())
     weights = torch.where(allowed, weights[..., : call.keys], 0.0)
-    ((weights @ v * grad).sum() + sum(rows)).backward()
+    output = weights * dropping(exact, weights) @ v
+    ((output * grad).sum() + sum(rows)).backward()
     return Gradients(**{n: leaves[n].grad for n in names})

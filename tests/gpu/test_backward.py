@@ -21,8 +21,10 @@ SOME = [case for case in LARGE if case.name.removeprefix("large-") in (
 pytestmark = pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")
 
 
-def check(case: Case, dtype: str, engine: str, rows: tuple[str, ...] = ()) -> None:
-    call, exact = calls(case, dtype)
+def check(
+    case: Case, dtype: str, engine: str, rows: tuple[str, ...] = (), drops: float | None = None
+) -> None:
+    call, exact = calls(case, dtype, drops=drops)
     module = find(engine).module
     reason = module.cannot(call)
     if reason is not None:

@@ -101,13 +101,13 @@ def test_the_reasons(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("facts", "why"),
     [
-        ({"num_hidden_layers": 10**6}, "num_hidden_layers is 1,000,000: no model has as many"),
+        ({"num_hidden_layers": 10**6}, "num_hidden_layers is 1,000,000, and no model has as many"),
         ({"num_hidden_layers": 10**18}, "num_hidden_layers"),
         ({"text_config": {"num_hidden_layers": 10**6}}, "num_hidden_layers"),
         ({"depths": [2, 10**9]}, "depths is 1,000,000,000"),
         ({"layer_types": ["full_attention"] * 5_000}, "layer_types has 5,000 entries"),
         ({"vocab_size": 10**8}, r"describes 7,\d+,\d+,\d+ numbers, and its weights are"),
-        ({"intermediate_size": 10**8}, "they are not those of that model"),
+        ({"intermediate_size": 10**8}, "bring both from one and the same place"),
         ({"hidden_size": float("nan")}, "NaN is not a number"),
     ],
 )

@@ -113,7 +113,7 @@ def test_weights_cut_short(tmp_path: Path) -> None:
 
 
 def test_places_without_a_model(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match=r"no model there: a model folder has a config\.json"):
+    with pytest.raises(FileError, match=r"no model there: name a folder that has a config\.json"):
         hf.load(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(FileError, match="no weights"):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from limelight.capture import Capture
+from limelight.capture.tensors import SAVED
 from limelight.heads import find
 from limelight.learn import exercises
 from limelight.looking.pyramid import Pyramid
@@ -42,7 +43,7 @@ def test_the_captures_are_listed_and_others_left_out(studio: Running) -> None:
     assert {"sample", "long", "deeper:vision"} <= set(listed)
     assert not {"broken", "notes", "run"} & set(listed)
     assert studio.get("/api/damaged") == [
-        {"id": "broken.safetensors", "why": "not a safetensors file"}
+        {"id": "broken.safetensors", "why": f"not a safetensors file: {SAVED}"}
     ]
     assert (listed["sample"]["layers"], listed["sample"]["heads"], listed["sample"]["tokens"]) == (
         3,

@@ -570,3 +570,25 @@ def test_what_is_measured_later_moves_nothing(open_tab: Open, width: int, beside
     page.locator(".chip").first.wait_for()
     page.wait_for_timeout(300)
     assert map_of(page).evaluate(place) == pytest.approx(before, abs=1)
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1440, False), (390, True)])
+def test_kinds_show_that_they_are_being_looked_for(open_tab: Open, width: int, dark: bool) -> None:
+    page = open_tab("#/explore", width=width, dark=dark)
+    held: list[Any] = []
+    waiting = True
+    page.route("**/kinds*", lambda route: held.append(route) if waiting else route.continue_())
+    page.goto(page.url.partition("#")[0] + "#/explore/sample?head=1.1&figure=kind.sink")
+    heads = page.get_by_role("region", name="Heads", exact=True)
+    colour = heads.get_by_label("Colour by")
+    heads.get_by_text("Being looked for.", exact=True).wait_for()
+    heads.get_by_role("status").get_by_text("Looking for what each head does…").wait_for()
+    assert colour.locator("option:disabled").all_text_contents()[-1] == "Kinds: being looked for…"
+    assert colour.input_value() == "kind.sink"
+    waiting = False
+    for route in held:
+        route.continue_()
+    colour.locator("optgroup[label=Kinds]").wait_for(state="attached")
+    heads.get_by_text(re.compile("^Share of its attention that ")).wait_for()
+    assert heads.get_by_text("looked for").count() == 0
+    assert colour.input_value() == "kind.sink"

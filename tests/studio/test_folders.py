@@ -210,7 +210,7 @@ def test_damaged_files_are_named_and_foreign_ones_left_out(tmp_path: Path) -> No
     assert not {"model", "large"} & set(found)
     damaged = {one.id: one.why for one in found if isinstance(one, Damaged)}
     assert set(damaged) == {"cut.safetensors", "deeper:empty.safetensors"}
-    assert damaged["deeper:empty.safetensors"] == "not a safetensors file"
+    assert damaged["deeper:empty.safetensors"].startswith("not a safetensors file")
     assert damaged["cut.safetensors"].startswith("the file is damaged: it was cut short")
     small = Shelf(Folders.of((tmp_path,)), Limits(file_bytes=len(whole) - 1))
     large = next(one for one in small.facts(lambda book: book.id)

@@ -92,6 +92,7 @@ def test_a_head_of_a_survey_is_looked_at(
     page.get_by_label("Colour").select_option("own")
     seen = grid.get_by_role("button", name=re.compile("^layer 0, head 2:"))
     assert f"{plays.heads.scores['own'][0, 2]:.2f}" in seen.get_attribute("aria-label")
+    page.get_by_text(re.compile(r"^[A-Z][^.]*\. The brightest is 100\s%\.$")).wait_for()
     page.reload()  # the address knows the head and the colour
     part.wait_for()
     assert page.get_by_label("Colour").input_value() == "own"

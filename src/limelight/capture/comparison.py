@@ -262,7 +262,7 @@ def compare(
         shown = " and ".join(", ".join(t.strip() for t in site.labels("query")[:6])
                              for site in (pairs[0].first, pairs[0].second))  # fmt: skip
         raise ArgumentError(f"the two texts have no token in common, and nothing to compare: they "
-                            f"begin with {shown}")  # fmt: skip
+                            f"begin with {shown}. Take texts that share words")  # fmt: skip
     width = max(pair.first.heads for pair in pairs)
     change, largest = (np.full((len(pairs), width), np.nan) for _ in range(2))
     row, compared = np.zeros((len(pairs), width), np.int64), np.zeros(len(pairs), np.int64)

@@ -20,7 +20,7 @@ from limelight.capture import tensors
 from limelight.capture.capture import Capture, Grid
 from limelight.capture.site import Labels, Rows, Site
 from limelight.errors import ArgumentError, FileError, LimelightError
-from limelight.intake import from_json, open_plain
+from limelight.intake import ANEW, from_json, open_plain
 from limelight.masks import Mask
 from limelight.masks import file as mask_file
 from limelight.writing.files import as_path
@@ -68,7 +68,7 @@ def save(capture: Capture, path: str | os.PathLike[str], dtype: str | None = Non
     except UnicodeEncodeError as error:
         half = error.object[error.start : error.end]
         raise ArgumentError(
-            f"the capture's texts cannot be written: {half!r} is half of a character"
+            f"the capture's texts cannot be written: {half!r} is half of a character; replace it"
         ) from None
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"the capture cannot be written as JSON: {error}") from None
@@ -98,14 +98,16 @@ def load(
         watch = tensors.Watch(as_path(path), opened) if mapped and numbers else None
     try:
         return _capture(_meaning(texts[MARK]), parts, watch)
-    except FileError as error:
+    except (tensors.Foreign, tensors.Newer) as error:
         raise type(error)(f"{path}: {error}") from None
+    except FileError as error:
+        raise FileError(f"{path}: {error}. {ANEW}") from None
     except LimelightError as error:
-        raise FileError(f"{path}: the capture does not fit together: {error}") from None
+        raise FileError(f"{path}: the capture does not fit together: {error}. {ANEW}") from None
     except MALFORMED:
-        raise FileError(f"{path}: the capture's description is malformed") from None
+        raise FileError(f"{path}: the capture's description is malformed. {ANEW}") from None
     except MemoryError:
-        raise FileError(f"{path}: the memory does not suffice for it") from None
+        raise tensors.no_room(path) from None
 
 
 def _meaning(text: str) -> Any:
@@ -185,7 +187,7 @@ def _capture(meaning: Any, parts: dict[str, Any], watch: tensors.Watch | None = 
     if meaning["format"] != FORMAT:
         raise tensors.Foreign("a safetensors file, but not a limelight capture")
     if type(meaning["version"]) is not int or meaning["version"] > VERSION:
-        raise FileError(
+        raise tensors.Newer(
             f"a capture of version {meaning['version']!r}, and this limelight reads up to "
             f"{VERSION}: update limelight"
         )
@@ -277,7 +279,8 @@ def _count(value: Any) -> int:
 def _grid(grid: Any) -> Grid:
     rows, columns, start = (_count(grid[part]) for part in ("rows", "columns", "start"))
     if not 0 < rows * columns <= MOST_PATCHES:
-        raise FileError(f"its image has {rows:,} × {columns:,} patches")
+        raise FileError(f"its image has {rows:,} × {columns:,} patches, and may have from 1 to "
+                        f"{MOST_PATCHES:,}")  # fmt: skip
     return Grid(rows, columns, start)
 
 

@@ -158,7 +158,8 @@ class Site:
         if self.out is None:
             return
         if self.value is None:
-            raise ArgumentError(f"site {self.name}: out comes without values for it to write")
+            raise ArgumentError(f"site {self.name}: out comes without values for it to "
+                                f"write: give value=… too")  # fmt: skip
         if self.out.ndim != 3 or self.out.shape[:2] != (self.heads, self.value.shape[3]):
             raise ShapeError(f"site {self.name}: out has shape {self.out.shape}, and W_O by heads "
                              f"is [{self.heads}, {self.value.shape[3]}, width]")  # fmt: skip

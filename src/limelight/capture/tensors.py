@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import FileError
-from limelight.intake import from_json, memory, open_plain, state
+from limelight.intake import ANEW, from_json, memory, open_plain, state
 from limelight.writing.files import as_path, write_whole
 
 MOST_HEADER = 32 << 20
@@ -41,6 +41,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }  # fmt: skip
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 DIGEST = "sha256"
+SAVED = "name one that Capture.save or Survey.save wrote"
 
 Array = NDArray[Any]
 
@@ -90,6 +91,10 @@ class Foreign(FileError):
     """A sound file of somebody else's."""
 
 
+class Newer(FileError):
+    """A sound file of a later limelight."""
+
+
 class Watch:
     """A file that is mapped, as it was: `check` refuses it once somebody has written to it."""
 
@@ -132,7 +137,7 @@ def read(
         except OSError as error:
             raise FileError(f"{target}: cannot be read: {error.strerror or error}") from None
         except MemoryError:
-            raise FileError(f"{target}: the memory does not suffice for it") from None
+            raise no_room(target) from None
 
 
 def _read(
@@ -155,7 +160,7 @@ def _read(
         _fits(size, target)
         data = np.fromfile(file, np.uint8, size - start)
     if data.size < size - start or state(file) != before:
-        raise _damaged(target, "it was written to while it was read: open it again")
+        raise FileError(f"{target}: it was written to while it was read: open it again")
     expected = texts.pop(DIGEST, None)
     if verify and expected is not None:
         digest = _begin(header, texts)
@@ -193,6 +198,11 @@ def _fits(size: int, target: Path) -> None:
                         f"mapped=True looks at a file where it is")  # fmt: skip
 
 
+def no_room(target: object) -> FileError:
+    return FileError(f"{target}: the memory does not suffice for it: mapped=True looks at a file "
+                     f"where it is")  # fmt: skip
+
+
 def _lent(file: BinaryIO) -> Any:
     file.seek(0)
     return contextlib.nullcontext(file)
@@ -202,16 +212,18 @@ def _header(file: BinaryIO, size: int, target: Path) -> tuple[dict[str, Any], in
     prefix = file.read(8)
     length = int.from_bytes(prefix, "little")
     if len(prefix) < 8 or not 2 <= length <= MOST_HEADER:
-        raise FileError(f"{target}: not a safetensors file")
+        raise FileError(f"{target}: not a safetensors file: {SAVED}")
     if length > size - 8:
         raise _damaged(target, "it ends inside its header")
     try:
         header = from_json(file.read(length).decode(), longest=MOST_HEADER)
     except ValueError as error:
         why = "" if isinstance(error, (json.JSONDecodeError, UnicodeError)) else f": {error}"
-        raise FileError(f"{target}: not a safetensors file: its header is not JSON{why}") from None
+        raise FileError(
+            f"{target}: not a safetensors file, for its header is not JSON{why}: {SAVED}"
+        ) from None
     if not isinstance(header, dict):
-        raise FileError(f"{target}: not a safetensors file: its header is not a table")
+        raise FileError(f"{target}: not a safetensors file, for its header is no table: {SAVED}")
     return header, 8 + length
 
 
@@ -265,4 +277,4 @@ def _bytes(array: Array) -> Any:
 
 
 def _damaged(target: Path, why: str) -> FileError:
-    return FileError(f"{target}: the file is damaged: {why}")
+    return FileError(f"{target}: the file is damaged: {why}. {ANEW}")

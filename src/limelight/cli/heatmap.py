@@ -103,7 +103,7 @@ def heatmap(
     kind = kind or ("grid" if layer is None else "map")
     held = opened(capture)
     if not held.sites:
-        raise ArgumentError("there is no site to look at: the capture is empty")
+        raise ArgumentError("the capture is empty: capture a run that has attention in it")
     site = None if layer is None else chosen(held, layer)
     where = "" if site is None else f" at {site.name}"
     if site is not None and head is not None:

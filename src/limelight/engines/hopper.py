@@ -44,8 +44,6 @@ def cannot(call: Call) -> str | None:
         return f"it takes head sizes up to {LARGEST}, and this one is {size}"
     if call.value_size == 0:
         return "it needs values, and the call has none"
-    if call.dropout is not None:
-        return "its kernels have no dropout yet"
     if not 1e-30 < abs(call.scale) < 1e30:
         return f"it takes scales of 1e-30 to 1e30, either sign, and this one is {call.scale:g}"
     return None
@@ -67,8 +65,13 @@ class Tile:
     overlap: bool
 
 
-def tile_for(size: int, value_size: int, queries: int, keys: int, band: bool, busy: bool) -> Tile:
-    """The tile for padded sizes (64, 128 or 256), as measured on an H200 at 2k to 16k."""
+def tile_for(
+    size: int, value_size: int, queries: int, keys: int, band: bool, busy: bool, drops: bool
+) -> Tile:
+    """The tile for padded sizes (64, 128 or 256), as measured on an H200 at 2k to 16k.
+
+    What dropout draws takes registers that three warpgroups do not have.
+    """
     largest = max(size, value_size)
     if largest == 256:
         return Tile(2, 64, 2, 168, False, not busy)
@@ -77,7 +80,7 @@ def tile_for(size: int, value_size: int, queries: int, keys: int, band: bool, bu
     if largest == 128:
         return Tile(2, 128, 2, 168, True, False)
     empty = -(-queries // 192) * 192 > 1.06 * queries  # of three warpgroups' last rows
-    if empty or (keys < 8192 and band):
+    if empty or drops or (keys < 8192 and band):
         return Tile(2, 128, 4, 168, True, False)
     return Tile(3, 128, 4, 128, False, False)
 
@@ -120,7 +123,8 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
     d, dv = padded(call.head_size), padded(call.value_size)
     mask = mask_arguments(call.allowed, device)
     busy = call.softcap is not None or call.bias is not None or mask.dense is not None
-    tile = tile_for(d, dv, nq, nk, mask.band, busy or mask.slots > 1)
+    drops = launch.drop_of(call)[0] is not None
+    tile = tile_for(d, dv, nq, nk, mask.band, busy or mask.slots > 1, drops)
     rows, keys = 64 * tile.consumers, tile.keys
     count = -(-nq // rows)
     mode = 2 if mask.dense is not None or mask.slots > 1 else mask.slots
@@ -139,6 +143,7 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
         BAND=mask.band, LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots,
         DENSE=mask.dense is not None, BIAS=call.bias is not None,
         SOFTCAP=call.softcap is not None, GENTLE=gentle(call), SINKS=call.sinks is not None,
+        DROP=drops,
         QREG=tile.query_in_registers, EARLY=tile.query_in_registers and not mask.band,
         OVERLAP=tile.overlap, HALF=half,
         ALIAS=d == dv == 256, BM=rows,
@@ -175,7 +180,7 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
             described(read_query(call.query), 64, d), described(read_key(call.key), keys, d),
             described(read_value(call.value), keys, dv), described(state.output, 64, dv),
             state.logsumexp, state.max_logit, state.entropy, scratch, *sizes, call.sinks, *masks,
-            call.bias, *bias_strides,
+            call.bias, *bias_strides, *launch.drop_of(call),
         )  # fmt: skip
         again(call, state, scratch)
         return state

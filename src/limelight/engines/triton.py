@@ -36,8 +36,6 @@ def cannot(call: Call) -> str | None:
         return f"it takes head sizes up to {LARGEST}, and this one is {size}"
     if launch.INTERPRETED and call.dtype == "bfloat16":
         return "Triton's interpreter has no bfloat16 products: use float16 or float32"
-    if call.dropout is not None:
-        return "its kernels have no dropout yet"
     return beyond_float32(call)
 
 

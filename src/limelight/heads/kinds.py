@@ -33,7 +33,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from html import escape
 from typing import Any
@@ -59,9 +59,10 @@ from limelight.writing.frames import Frame, Tabular
 from limelight.writing.numbers import counted
 
 Array = NDArray[Any]
+Looks = dict[str, tuple[Array, Array]]  # who looks, and at whom, by kind
 LEAST_ROWS = 5  # from which a name holds for another part of the text (bench/kinds.py)
 MOST_THREADS = 4
-TOGETHER = 1 << 12  # single cells gathered at once: their vectors stay in the cache
+TOGETHER = 1 << 10  # single cells gathered at once: their vectors stay in the cache
 
 
 @dataclass(frozen=True)
@@ -256,11 +257,12 @@ def find(
     """
     sites, known = tuple(capture), known_kinds(kinds)
     if not sites:
-        raise ArgumentError("there is no site to look at: the capture is empty")
+        raise ArgumentError("the capture is empty: capture a run that has attention in it")
     width = max(site.heads for site in sites)
     tables = {kind.name: np.full((3, len(sites), width), np.nan) for kind in known}
+    read: dict[tuple[str, ...], Looks] = {}
     for s, site in enumerate(sites):
-        for head, found in enumerate(scores(site, batch=batch, kinds=known)):
+        for head, found in enumerate(_scores(site, batch, known, read)):
             for name, one in found.items():
                 tables[name][:, s, head] = one.score, one.chance, one.rows
         if progress is not None:
@@ -281,7 +283,8 @@ def known_kinds(kinds: Iterable[str | Kind]) -> tuple[Kind, ...]:
             raise ArgumentError(f"there is no kind {given!r}: choose {', '.join(own)}, or give a "
                                 f"Kind of your own")  # fmt: skip
         if kind.name in found or (kind.targets is None and kind.name not in own):
-            why = "twice" if kind.name in found else "without targets=…, where such a head looks"
+            why = ("twice: give each once" if kind.name in found else
+                   "without targets=…, the function that says where such a head looks")  # fmt: skip
             raise ArgumentError(f"the kind {kind.name!r} is given {why}")
         found[kind.name] = kind
     if not found:
@@ -293,21 +296,56 @@ def scores(
     site: Site, *, batch: int = 0, kinds: Iterable[str | Kind] = KINDS
 ) -> list[dict[str, Score]]:
     """Every head's scores at one site, kind by kind."""
+    return _scores(site, batch, known_kinds(kinds), {})
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """The cells that a head is judged by, one kind's after another's; none that its mask hides."""
+
+    ends: dict[str, int]  # where each kind's cells end
+    rows: Array
+    columns: Array
+
+    @classmethod
+    def of(cls, call: Call, keys: Array, targets: Looks) -> _Cells:
+        """Of one head: all targets that it may see, in rows with at least two keys."""
+        sizes = np.cumsum([len(rows) for rows, _ in targets.values()], dtype=np.int64)
+        none = np.zeros(0, np.int64)  # so that there is something to join where no kind has a place
+        rows, columns = (np.concatenate([none, *(at[part] for at in targets.values())])
+                         for part in range(2))  # fmt: skip
+        kept = (keys[rows] >= 2) & _visible(call, rows, columns)
+        ends = np.concatenate([[0], np.cumsum(kept)])[sizes]
+        return cls(dict(zip(targets, map(int, ends), strict=True)), rows[kept], columns[kept])
+
+
+def _scores(
+    site: Site, batch: int, kinds: tuple[Kind, ...], known: dict[tuple[str, ...], Looks]
+) -> list[dict[str, Score]]:
+    """`known` remembers where the kinds look in a text, for the next site with the same tokens."""
     batch = index(batch, site.batch, "batch entry", f" at {site.name}")
-    asked = {kind.name: kind for kind in known_kinds(kinds)}
-    targets = _targets(site, batch, asked)
+    asked = {kind.name: kind for kind in kinds}
+    targets = _targets(site, batch, asked, known)
     health, logsumexp = site.health(), site.statistics.logsumexp
     spread, calls = health.spread, [site.call.one_head(head, batch) for head in range(site.heads)]
     differ, cross = _differs(site.call), site.kind == "cross"
-    if _is_own("sink", asked) and calls and not differ:
-        targets["sink"] = _sinks(calls[0], cross=cross)
+
+    def cells(head: int) -> _Cells:
+        sinks = _is_own("sink", asked)
+        own = {"sink": _sinks(calls[head], cross=cross)} if sinks else {}
+        return _Cells.of(calls[head], np.asarray(health.keys[batch, head]), targets | own)
+
+    shared = cells(0) if calls and not differ else None
 
     def judge(head: int) -> dict[str, Score]:
-        keys, call = np.asarray(health.keys[batch, head]), _wide(calls[head])
-        cells = dict(targets)
-        if _is_own("sink", asked) and differ:
-            cells["sink"] = _sinks(call, cross=cross)
-        own = {name: _score(call, logsumexp[batch, head], keys, *at) for name, at in cells.items()}
+        keys, at = np.asarray(health.keys[batch, head]), shared or cells(head)
+        weights, allowed = _weights(calls[head], logsumexp[batch, head], at.rows, at.columns, None)
+        own, start = {}, 0
+        for name, end in at.ends.items():
+            here = slice(start, end)
+            shown = slice(None) if allowed is None else allowed[here]
+            own[name] = _score(keys, at.rows[here][shown], weights[here][shown])
+            start = end
         if _is_own("uniform", asked):
             judged = keys >= 2
             even = float(spread[batch, head][judged].mean()) if judged.any() else np.nan
@@ -319,22 +357,13 @@ def scores(
         return list(pool.map(judge, range(site.heads)))
 
 
-def _wide(call: Call) -> Call:
-    """In float64, once for all kinds."""
-    return replace(call, query=call.query.astype(np.float64), key=call.key.astype(np.float64))
-
-
-def _score(call: Call, logsumexp: Array, keys: Array, rows: Array, columns: Array) -> Score:
+def _score(keys: Array, rows: Array, weights: Array) -> Score:
     """The mean weight that judged rows put on their targets, and an even head's."""
-    keep = keys[rows] >= 2
-    rows, columns = rows[keep], columns[keep]
-    weights, allowed = pairs(call, logsumexp, rows, columns)
-    rows, weights = rows[allowed], weights[allowed]
-    counts = np.bincount(rows, minlength=call.queries)
+    counts = np.bincount(rows, minlength=len(keys))
     judged = np.flatnonzero(counts)
     if not judged.size:
         return Score(np.nan, np.nan, 0)
-    mass = np.bincount(rows, weights, minlength=call.queries)[judged]
+    mass = np.bincount(rows, weights, minlength=len(keys))[judged]
     even = counts[judged] / keys[judged]
     return Score(min(1.0, float(mass.mean())), float(even.mean()), len(judged))
 
@@ -344,9 +373,18 @@ def pairs(call: Call, logsumexp: Array, rows: Array, columns: Array) -> tuple[Ar
 
     In float64, a dot product each; 0 where not allowed. logsumexp is [Nq].
     """
+    weights, allowed = _weights(call, logsumexp, rows, columns, _visible(call, rows, columns))
+    assert allowed is not None  # as given, less what the bias hides
+    return weights, allowed
+
+
+def _weights(
+    call: Call, logsumexp: Array, rows: Array, columns: Array, allowed: Array | None
+) -> tuple[Array, Array | None]:
+    """Those of `pairs`, where it is known which cells the mask allows (None: all of them)."""
     # Once, and not for every cell that a vector takes part in.
     query, key = (np.asarray(side[0, 0], np.float64) for side in (call.query, call.key))
-    left, right = (np.empty((TOGETHER, query.shape[-1])) for _ in range(2))
+    left, right = (np.empty((min(TOGETHER, len(rows)), query.shape[-1])) for _ in range(2))
     shift = np.where(np.isneginf(logsumexp), 0.0, logsumexp).astype(np.float64)
     scores = np.empty(len(rows))
     for start in range(0, len(rows), TOGETHER):
@@ -356,6 +394,15 @@ def pairs(call: Call, logsumexp: Array, rows: Array, columns: Array) -> tuple[Ar
         np.take(query, rows[at], axis=0, out=left[:count], mode="clip")
         np.take(key, columns[at], axis=0, out=right[:count], mode="clip")
         np.einsum("nd,nd->n", left[:count], right[:count], out=scores[at])
+    bias = None if call.bias is None else _at(call.bias[0, 0], rows, columns)
+    with np.errstate(all="ignore"):
+        cells = logits(call, scores, bias, allowed)
+        power = np.minimum(np.exp(cells.logits - shift[rows]), 1.0)
+    return power if cells.allowed is None else np.where(cells.allowed, power, 0.0), cells.allowed
+
+
+def _visible(call: Call, rows: Array, columns: Array) -> Array:
+    """Which cells of one head the mask allows; what a bias hides is not known here."""
     allowed = np.ones(len(rows), np.bool_)
     if call.allowed.band is not None or call.allowed.spans is not None:
         spans = call.allowed.rows[0, 0, rows]  # [n, R, 2]
@@ -363,12 +410,7 @@ def pairs(call: Call, logsumexp: Array, rows: Array, columns: Array) -> tuple[Ar
         allowed &= inside.any(axis=-1)
     if call.allowed.dense is not None:
         allowed &= _at(call.allowed.dense[0, 0], rows, columns)
-    bias = None if call.bias is None else _at(call.bias[0, 0], rows, columns)
-    with np.errstate(all="ignore"):
-        cells = logits(call, scores, bias, allowed)
-        assert cells.allowed is not None  # as given, less what the bias hides
-        power = np.exp(cells.logits - shift[rows])
-    return np.where(cells.allowed, np.minimum(power, 1.0), 0.0), cells.allowed
+    return allowed
 
 
 def _at(array: Array, rows: Array, columns: Array) -> Array:
@@ -382,7 +424,9 @@ def _is_own(name: str, asked: dict[str, Kind]) -> bool:
     return name in asked and asked[name].targets is None
 
 
-def _targets(site: Site, batch: int, asked: dict[str, Kind]) -> dict[str, tuple[Array, Array]]:
+def _targets(
+    site: Site, batch: int, asked: dict[str, Kind], known: dict[tuple[str, ...], Looks]
+) -> Looks:
     """The cells of each kind as row and column numbers, not yet masked; those of sinks apart."""
     queries, keys = site.queries, site.keys
     if site.kind == "cross":  # its queries stand on no key
@@ -399,13 +443,16 @@ def _targets(site: Site, batch: int, asked: dict[str, Kind]) -> dict[str, tuple[
     real = np.arange(keys)
     if site.real_keys is not None:
         real = np.flatnonzero(site.real_keys[batch])
-    for name, cells in looks([site.tokens[batch][at] for at in real], asked.values()).items():
+    text = tuple(site.tokens[batch][at] for at in real)
+    if text not in known:
+        known[text] = looks(text, asked.values())
+    for name, cells in known[text].items():
         at, column = real[cells[0]] - (keys - queries), real[cells[1]]
         targets[name] = at[at >= 0], column[at >= 0]
     return targets
 
 
-def looks(tokens: Sequence[str], kinds: Iterable[Kind]) -> dict[str, tuple[Array, Array]]:
+def looks(tokens: Sequence[str], kinds: Iterable[Kind]) -> Looks:
     """Where the kinds that go by tokens look in a text: who looks, and at whom."""
     asked = ((kind, kind.targets or LOOKS.get(kind.name)) for kind in kinds)
     return {kind.name: _cells(kind, look(tokens), len(tokens))
@@ -417,7 +464,7 @@ def targets(site: Site, batch: int, kind: str) -> tuple[Array, Array] | None:
     asked = {one.name: one for one in KINDS if one.name == kind}
     if _is_own("sink", asked):
         return _sinks(site.call.one_head(0, batch), cross=site.kind == "cross")
-    return _targets(site, batch, asked).get(kind)
+    return _targets(site, batch, asked, {}).get(kind)
 
 
 def _cells(kind: Kind, given: Any, length: int) -> tuple[Array, Array]:

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from limelight.errors import FileError
-from limelight.intake import from_json, read_bounded
+from limelight.hf.places import SAFE
+from limelight.intake import ANEW, from_json, read_bounded
 
 CONFIG_BYTES, INDEX_BYTES = 4 << 20, 64 << 20
 MOST_LAYERS = 4_096  # of any kind, and blocks, stages, experts and heads
@@ -43,7 +44,7 @@ def check_folder(folder: Path) -> None:
     for index in sorted(folder.glob("*.index.json")):
         shards = _json(index, INDEX_BYTES).get("weight_map")
         if not isinstance(shards, dict):
-            raise FileError(f"{index}: not an index of weights: it has no weight_map")
+            raise FileError(f"{index}: not an index of weights, for it has no weight_map. {ANEW}")
         for shard in dict.fromkeys(shards.values()):
             if index.name.endswith(INDEX) and not (_beside(shard) and shard.endswith(ENDING)):
                 raise _pickle(index, shard)
@@ -56,7 +57,7 @@ def check_size(model: Any, folder: Path) -> None:
     wanted = sum(part.numel() for part in (*model.parameters(), *model.buffers()))
     if wanted > SPARE * held + SMALL:
         raise FileError(f"{folder}: its config describes {wanted:,} numbers, and its weights are "
-                        f"{held:,} bytes: they are not those of that model")  # fmt: skip
+                        f"{held:,} bytes: bring both from one and the same place")  # fmt: skip
 
 
 @contextmanager
@@ -70,7 +71,7 @@ def no_pickles(name: object) -> Iterator[None]:
             if threading.get_ident() in others:
                 return opened(*arguments, **options)
             raise FileError(f"{name}: loading it would open a pickle, and limelight never does: "
-                            f"they can run code")  # fmt: skip
+                            f"they can run code. {SAFE}")  # fmt: skip
 
         torch.load = load
         try:
@@ -85,9 +86,9 @@ def _json(path: Path, most: int) -> dict[str, Any]:
     except FileError:
         raise
     except ValueError as error:  # also of the encoding
-        raise FileError(f"{path}: cannot be read: {error}") from None
+        raise FileError(f"{path}: cannot be read: {error}. {ANEW}") from None
     if not isinstance(found, dict):
-        raise FileError(f"{path}: cannot be read: it holds no table")
+        raise FileError(f"{path}: cannot be read: it holds no table. {ANEW}")
     return found
 
 
@@ -97,13 +98,14 @@ def _check_sizes(path: Path, found: Any, name: str = "") -> None:
             _check_sizes(path, value, key)
     elif isinstance(found, list):
         if len(found) > MOST_LAYERS and COUNTED.search(name):
-            raise FileError(f"{path}: {name[:80]} has {len(found):,} entries: no model does")
+            raise FileError(f"{path}: {name[:80]} has {len(found):,} entries, as no model has. "
+                            f"{ANEW}")  # fmt: skip
         for value in found:
             _check_sizes(path, value, name)
     elif type(found) is int:
         most = MOST_LAYERS if COUNTED.search(name) and "dim" not in name else LARGEST
         if abs(found) > most and "size" not in name:
-            raise FileError(f"{path}: {name[:80]} is {found:,}: no model has as many")
+            raise FileError(f"{path}: {name[:80]} is {found:,}, and no model has as many. {ANEW}")
 
 
 def _beside(name: Any) -> bool:
@@ -113,4 +115,4 @@ def _beside(name: Any) -> bool:
 
 def _pickle(where: Path, named: Any) -> FileError:
     return FileError(f"{where}: names {str(named)[:80]!r} as weights, and limelight opens "
-                     f"safetensors files beside it alone: others can run code")  # fmt: skip
+                     f"safetensors files beside it alone: others can run code. {SAFE}")  # fmt: skip

@@ -54,9 +54,11 @@ def open_image(image: Any) -> Any:
         return image
     path = Path(image)
     if not path.is_file():
-        raise FileError(f"{path}: there is no such file")
+        raise FileError(f"{path}: there is no such file: give the path of an image")
     try:
         with Image.open(path) as opened:
             return opened.convert("RGB")
     except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise FileError(f"{path}: not an image that can be read: {error}") from None
+        raise FileError(
+            f"{path}: not an image that can be read ({error}): save it as PNG or JPEG"
+        ) from None

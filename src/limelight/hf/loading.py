@@ -157,7 +157,10 @@ def load(name: str | os.PathLike[str], *, dtype: Any = torch.float32, device: An
     except Exception as error:  # whatever the libraries raise at a file that is not right
         lines = [line for line in str(error).splitlines() if line.strip()]
         why = lines[0].strip() if lines else type(error).__name__
-        raise FileError(f"{name}: the model cannot be loaded: {why}") from error
+        raise FileError(
+            f"{name}: the model cannot be loaded: {why}. If Transformers loads it, save it "
+            f"anew with save_pretrained"
+        ) from error
     register()
     if model._can_set_attn_implementation():
         model.set_attn_implementation(NAME)

@@ -11,6 +11,8 @@ from typing import Any
 from limelight.errors import ArgumentError, FileError
 from limelight.intake import open_plain
 
+SAFE = "Save the model with save_pretrained, which writes safetensors"  # out of any pickle
+
 
 @dataclass(frozen=True)
 class Package:
@@ -105,14 +107,14 @@ def _folder(path: Path, facts: dict[str, Any]) -> Place:
         found = sorted(file.name for file in path.glob("*.gguf"))
         if found:
             raise FileError(f"{path}: holds GGUF files: name one, such as {path / found[0]}")
-        raise FileError(f"{path}: no model there: a model folder has a config.json")
+        raise FileError(f"{path}: no model there: name a folder that has a config.json")
     if not any(path.glob("*.safetensors")):
         if any(path.glob("*.bin")) or any(path.glob("*.pt*")):
             raise FileError(
                 f"{path}: holds its weights as pickles only, and limelight never loads those: they "
-                f"can run code. Save the model with save_pretrained, which writes safetensors"
+                f"can run code. {SAFE}"
             )
-        raise FileError(f"{path}: has a config.json but no weights (*.safetensors)")
+        raise FileError(f"{path}: has a config.json but no weights (*.safetensors). {SAFE}")
     return Place(path, None, facts)
 
 

@@ -373,7 +373,7 @@ def _together(found: Survey | None, ranks: int) -> Survey:
         torch.distributed.all_gather_object(shares, plain)
     whole = [share for share in shares if share is not None]
     if not whole:
-        raise ArgumentError("there is no text to survey: the list is empty, or its texts are")
+        raise ArgumentError("there is no text to survey: give at least one that is not empty")
     merged = whole[0].merge(*whole[1:])
     return merged if found is None else replace(merged, known=found.known)
 

@@ -71,7 +71,8 @@ class Gguf:
     def array(self, name: str) -> Array:
         """A tensor as float32, its outermost axis first."""
         if name not in self.tensors:
-            raise FileError(f"{self.path}: has no tensor {name}: not a model of this family")
+            raise FileError(f"{self.path}: has no tensor {name}, as a model of this family has: "
+                            f"limelight.hf.load runs others through Transformers")  # fmt: skip
         entry = self.tensors[name]
         if entry.kind in PLAIN:
             dtype = PLAIN[entry.kind]
@@ -86,14 +87,17 @@ class Gguf:
                 found: Array = gguf.dequantize(held, kind)
         except (ValueError, NotImplementedError, KeyError) as error:
             raise FileError(
-                f"{self.path}: {name} is quantised in a way that gguf cannot read: {error}"
+                f"{self.path}: {name} is quantised in a way that gguf cannot read ({error}): take "
+                f"a file that is quantised otherwise, such as Q8_0"
             ) from None
         return np.ascontiguousarray(found.reshape(entry.shape), np.float32)
 
     def _read(self) -> None:
         magic, version, tensors, facts = self._numbers("<4sIQQ")
         if magic != MAGIC or version not in VERSIONS:
-            raise FileError(f"{self.path}: not a GGUF file of version 2 or 3")
+            raise FileError(
+                f"{self.path}: not a GGUF file of version 2 or 3: convert the model anew"
+            )
         self.facts = {self._text(): self._value(self._number("I")) for _ in range(facts)}
         self.tensors: dict[str, Entry] = {}
         for _ in range(tensors):
@@ -150,7 +154,7 @@ class Gguf:
         raise self._damaged(f"{name} stands where the file has ended: it was cut short")
 
     def _damaged(self, why: str) -> FileError:
-        return FileError(f"{self.path}: the file is damaged: {why}")
+        return FileError(f"{self.path}: the file is damaged: {why}. {intake.ANEW}")
 
 
 def _package(path: Path) -> Any:

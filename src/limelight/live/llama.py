@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import FileError
+from limelight.intake import ANEW
 from limelight.live import vocabulary
 from limelight.live.decoder import Block, Decoder, beside
 from limelight.live.gguf import Gguf
@@ -33,7 +34,7 @@ def read(path: Path, progress: Callable[[str], None] | None = None) -> tuple[Dec
     except (TypeError, ValueError, ArithmeticError, IndexError, KeyError) as error:
         if isinstance(error, FileError):
             raise
-        raise FileError(f"{path}: what it says of itself does not fit together") from error
+        raise FileError(f"{path}: what it says of itself does not fit together. {ANEW}") from error
 
 
 def _read(
@@ -44,7 +45,7 @@ def _read(
     def fact(name: str, default: Any = None) -> Any:
         found = facts.get(f"llama.{name}", default)
         if found is None:
-            raise FileError(f"{path}: does not say llama.{name}")
+            raise FileError(f"{path}: does not say llama.{name}. {ANEW}")
         return found
 
     heads, width = fact("attention.head_count"), fact("embedding_length")
@@ -135,5 +136,5 @@ def _check_shapes(path: Path, decoder: Decoder) -> None:
         if given != wanted:
             raise FileError(
                 f"{path}: the weights of layer {at} are {given}, and "
-                f"{counted(decoder.heads, 'head')} of {size} in {width} take {wanted}"
+                f"{counted(decoder.heads, 'head')} of {size} in {width} take {wanted}. {ANEW}"
             )

@@ -109,7 +109,8 @@ class Model:
         if is_integer(given):
             if not 0 <= int(given) < self.decoder.vocabulary:
                 raise ArgumentError(
-                    f"there is no token {given}: {self.name} has {self.decoder.vocabulary:,}"
+                    f"there is no token {given}: those of {self.name} are numbered 0 to "
+                    f"{self.decoder.vocabulary - 1:,}"
                 )
             return int(given)
         text = str(given)

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from limelight.errors import ArgumentError, FileError
+from limelight.intake import ANEW
 from limelight.writing.pieces import BYTES, SPACE, SYMBOLS, joined_bytes
 
 CONTROL, USER, BYTE = 3, 4, 6  # of tokenizer.ggml.token_type
@@ -168,7 +169,9 @@ class BytePairs(_Pieces):
             parts[at : at + 2] = ["".join(parts[at : at + 2])]
         unknown = [part for part in parts if part not in self.ids]
         if unknown:
-            raise FileError(f"the file's table of tokens has no {unknown[0]!r}: it is incomplete")
+            raise FileError(
+                f"the file's table of tokens has no {unknown[0]!r} and is incomplete. {ANEW}"
+            )
         return tuple(self.ids[part] for part in parts)
 
 
@@ -208,7 +211,8 @@ class SentencePieces(_Pieces):
     def _byte(self) -> list[int]:
         names = [f"<0x{byte:02X}>" for byte in range(256)]
         if any(name not in self.ids for name in names):
-            raise ArgumentError("the text has characters that this model's vocabulary lacks")
+            raise ArgumentError("the text has characters that this model's vocabulary lacks: leave "
+                                "out what is not plain letters, digits and marks")  # fmt: skip
         return [self.ids[name] for name in names]
 
 

@@ -93,7 +93,8 @@ class Pyramid:
         self.call = site.call.one_head(head, batch)
         if not self.call.queries or not self.call.keys:
             raise ArgumentError(
-                f"{self.call.queries} queries and {self.call.keys} keys: there is no cell to show"
+                f"{self.call.queries} queries and {self.call.keys} keys: there is no cell to show; "
+                f"capture at least one token"
             )
         self.side, self.pool, self.budget, self.engine = tile, pool, budget, engine
         self._site, self._at = site, (batch, head)

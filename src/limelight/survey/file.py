@@ -20,7 +20,7 @@ from limelight.capture import tensors
 from limelight.capture.file import MALFORMED, MARK, MOST_SITES
 from limelight.errors import ArgumentError, FileError
 from limelight.heads import Kind
-from limelight.intake import check_text, from_json
+from limelight.intake import ANEW, check_text, from_json
 from limelight.survey import sums
 from limelight.survey.examples import KEPT, NONE, Examples
 from limelight.survey.passages import Passage
@@ -68,12 +68,14 @@ def load(path: str | os.PathLike[str]) -> Survey:
     parts, texts = tensors.read(path, mark=MARK)
     try:
         return _survey(from_json(texts[MARK]), parts)
+    except (tensors.Foreign, tensors.Newer) as error:
+        raise type(error)(f"{path}: {error}") from None
     except FileError as error:
-        raise FileError(f"{path}: {error}") from None
+        raise FileError(f"{path}: {error}. {ANEW}") from None
     except ValueError as error:
-        raise FileError(f"{path}: the survey's description is malformed: {error}") from None
+        raise FileError(f"{path}: the survey's description is malformed: {error}. {ANEW}") from None
     except MALFORMED:
-        raise FileError(f"{path}: the survey's description is malformed") from None
+        raise FileError(f"{path}: the survey's description is malformed. {ANEW}") from None
 
 
 def is_survey(path: str | os.PathLike[str]) -> bool:
@@ -87,11 +89,11 @@ def is_survey(path: str | os.PathLike[str]) -> bool:
 
 def _survey(meaning: Any, parts: dict[str, Any]) -> Survey:
     if meaning["format"] != FORMAT:
-        raise FileError("a safetensors file, but not a limelight survey: Capture.open opens a "
-                        "capture")  # fmt: skip
+        raise tensors.Foreign("a safetensors file, but not a limelight survey: Capture.open opens "
+                              "a capture")  # fmt: skip
     if type(meaning["version"]) is not int or meaning["version"] > VERSION:
-        raise FileError(f"a survey of version {meaning['version']!r}, and this limelight reads up "
-                        f"to {VERSION}: update limelight")  # fmt: skip
+        raise tensors.Newer(f"a survey of version {meaning['version']!r}, and this limelight reads "
+                            f"up to {VERSION}: update limelight")  # fmt: skip
     sites = tuple(_text(name) for name in meaning["sites"])
     layers, counts = (tuple(_count(n) for n in meaning[part]) for part in ("layers", "heads"))
     known = tuple(_kind(entry) for entry in meaning["kinds"])

@@ -137,7 +137,8 @@ def _numbers(layers: int | Sequence[int] | None) -> list[int] | None:
     asked = list(layers) if isinstance(layers, Iterable) else [layers]
     for layer in asked:
         if not is_integer(layer):
-            raise ArgumentError(f"layer {layer!r} is not a whole number")
+            raise ArgumentError(f"layer {layer!r} is not a whole number: give layers=[0, 3], say, "
+                                f"or None for all")  # fmt: skip
     return asked
 
 

@@ -78,9 +78,10 @@ class QKClip:
         sdpa: bool = False,
     ) -> None:
         if not isinstance(model, nn.Module):
-            raise ArgumentError(f"QKClip takes a torch module, and got {type(model).__name__}")
+            raise ArgumentError(f"QKClip takes a torch module, and got {type(model).__name__}: "
+                                f"give the model itself")  # fmt: skip
         if not (math.isfinite(limit) and limit > 0):
-            raise ArgumentError(f"limit={limit}: the largest logit to leave alone, above 0")
+            raise ArgumentError(f"limit={limit}: give the largest logit to leave alone, above 0")
         self.model, self.limit, self.monitor, self.group = model, float(limit), monitor, group
         self.count = 0
         self._largest: dict[str, Tensor] = {}
@@ -152,7 +153,8 @@ class QKClip:
         if module is None:
             raise ArgumentError(
                 f"attention ran under the name {name!r}, which is no module of this model: QKClip "
-                f"scales the projections of the module that calls attention"
+                f"scales the projections of the module that calls attention. Give it the whole "
+                f"model that is trained, and close() it before modules are replaced"
             )
         return find(name, module, heads, key_heads)
 

@@ -46,7 +46,7 @@ class Cache:
     def crop(self, length: int) -> None:
         """Forget all tokens after the first `length`."""
         if not 0 <= length <= self.length:
-            raise ArgumentError(f"crop({length}): the cache holds {self.length} tokens")
+            raise ArgumentError(f"crop({length}): keep from 0 to the {self.length} tokens it holds")
         self.length = length
 
     def _room(self, store: Tensor | None, new: Tensor, length: int) -> Tensor:
@@ -170,7 +170,8 @@ class SelfAttention(nn.Module):
         for what, present in refused.items():
             if present:
                 raise ArgumentError(
-                    f"this MultiheadAttention has {what}, which SelfAttention lacks"
+                    f"this MultiheadAttention has {what}, which SelfAttention lacks: leave it as "
+                    f"it is; limelight.torch.capture(model) sees it too"
                 )
         given = module.in_proj_weight
         layer = cls(size, module.num_heads, causal=causal, bias=module.in_proj_bias is not None,

@@ -23,6 +23,7 @@ NORMS = ("q_norm", "k_norm", "query_norm", "key_norm", "q_layernorm", "k_layerno
          "query_layernorm")  # fmt: skip
 
 OUT = ("W_O", "out_proj", "o_proj")
+OTHERWISE = "limelight.torch.losses.z_loss holds logits down in any layer"
 
 
 def by_heads(weight: Tensor, heads: int, size: int) -> Tensor | None:
@@ -98,7 +99,7 @@ def find(name: str, module: nn.Module, heads: int, key_heads: int) -> Projection
         raise ArgumentError(
             f"{name} normalises its queries and keys after their projections "
             f"({', '.join(normalised)}): to scale the projections would change nothing, and its "
-            f"logits are bounded by the norms' own weights. QKClip is not for this layer"
+            f"logits are bounded by the norms' own weights. {OTHERWISE}"
         )
     for query, key in APART:
         pair = getattr(module, query, None), getattr(module, key, None)
@@ -111,7 +112,7 @@ def find(name: str, module: nn.Module, heads: int, key_heads: int) -> Projection
     raise ArgumentError(
         f"{name} ({type(module).__name__}) has no projections of queries and keys that QKClip "
         f"knows: it looks for {', '.join(f'{q} and {k}' for q, k in APART)}, c_attn and "
-        f"in_proj_weight, and found {', '.join(there)}"
+        f"in_proj_weight, and found {', '.join(there)}. Name them so; or else {OTHERWISE}"
     )
 
 
@@ -151,7 +152,7 @@ def _parts(
     if not weight.is_floating_point() or size % heads:
         raise ArgumentError(
             f"{name} projects with a weight of {weight.dtype} and {weight.shape[axis]} outputs, "
-            f"which QKClip cannot scale for {heads} heads"
+            f"which QKClip cannot scale for {heads} heads. {OTHERWISE}"
         )
     parts = (Part(owner, names[0], axis, start, size, heads),)
     return parts if bias is None else (*parts, Part(owner, names[1], 0, start, size, heads))

@@ -1,7 +1,7 @@
 /** What the heads of a capture are coloured by: their health, a kind's score, the open cell, what their absence does. */
 import type { Figure, Finding, KindScores, LiveEffects, Real, Sighting, SiteHealth } from "$lib/api";
 import { figureOf, FIGURES, scaleOf } from "$lib/figures";
-import { fixed, percent, word } from "$lib/format";
+import { capital, fixed, percent, word } from "$lib/format";
 import type { HeadAt } from "./provider";
 
 export type By = Figure | "cell" | "effect" | `kind.${string}`;
@@ -104,5 +104,3 @@ export function strongest(found: Answer, most: number, fits: (head: HeadAt) => b
 
 /** The kinds that any head was found to be of, as their words. */
 export const kindsIn = (findings: readonly Finding[]): string[] => [...new Set(findings.flatMap(({ kinds }) => kinds))].sort();
-
-const capital = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);

@@ -81,3 +81,6 @@ export function token(text: string): string {
       .replace(/[\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "⇄") || "∅"
   );
 }
+
+/** With a capital letter, as a sentence begins. */
+export const capital = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);

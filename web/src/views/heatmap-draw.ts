@@ -185,18 +185,18 @@ function columnLabels(context: CanvasRenderingContext2D, scene: Scene): void {
   const texts = width >= 13 && columnTexts.length > 0;
   const step = texts ? 1 : tickStep(width, 64);
   context.textBaseline = "middle";
-  // Slanted lines of text are nearer to each other than their feet are.
-  for (const j of labelled(across, step, texts ? null : active?.column, (scene.font * 1.7) / width)) {
+  for (const j of labelled(across, step, texts ? null : active?.column, (scene.font * 2.5) / width)) {
     const middle = x(scene, j) + width / 2;
     if (middle < 0 || middle > plot.width) continue;
     const chosen = active?.column === j || selected?.column === j;
     tell(context, scene, chosen);
-    const text = texts || active?.column === j ? (columnTexts[j] ?? String(j)) : j.toLocaleString("en");
+    const named = texts || active?.column === j;
+    const text = named ? (columnTexts[j] ?? String(j)) : j.toLocaleString("en");
     context.save();
     context.translate(plot.left + middle, plot.top - 12);
-    if (plot.flat) {
+    if (plot.flat || !named) {
       context.textAlign = "center";
-      context.fillText(clip(context, text, width - 4), 0, 0);
+      context.fillText(named ? clip(context, text, width - 4) : text, 0, 0); // ticks are far apart
     } else {
       context.textAlign = "left";
       context.translate(-2, 4);

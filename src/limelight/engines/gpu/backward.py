@@ -8,6 +8,8 @@ each row:
     grad_query = scale · (ds·slope)·K        slope is that of the softcap
     grad_key   = scale · (ds·slope)ᵀ·Q
     grad_bias  = ds, summed over the axes that the bias broadcasts
+
+Dropout multiplies grad_output·Vᵀ and the p of grad_value, cell by cell, with 0 or its factor.
 """
 
 # mypy: ignore-errors
@@ -34,6 +36,7 @@ from limelight.engines.gpu.cells import (
     store_rows,
     whole,
 )
+from limelight.engines.gpu.drops import stays
 
 
 class Numbers(NamedTuple):
@@ -101,14 +104,16 @@ def load_numbers(numbers, sizes, flat, rows, exists):
 
 @triton.jit
 def slopes(
-    form, where, b, head, rows, cols, exists, there, dots, dp, lse, delta, h,
+    form, where, b, head, rows, cols, exists, there, dots, dp, stay, lse, delta, h,
     BAND: tl.constexpr, SPANS: tl.constexpr, MASKED: tl.constexpr, ENTROPY: tl.constexpr,
 ):  # fmt: skip
-    """Of a tile, either way round: the cells seen, the weights, ds, and ds by the scaled products.
+    """Of a tile, either way round: the cells seen, what is mixed of each value, ds, and ds by the
+    scaled products.
 
-    dots are Q·Kᵀ, dp is grad_output·Vᵀ. What is masked gives 0, even where it is a NaN. The logits
-    must be rounded as in the forward pass, so that the difference from a logsumexp that is one of
-    them is 0: the select of a mask, or compiling without FMA, sees to that.
+    dots are Q·Kᵀ, dp is grad_output·Vᵀ; stay says which cells dropout leaves, or is None. What is
+    masked gives 0, even where it is a NaN. The logits must be rounded as in the forward pass, so
+    that the difference from a logsumexp that is one of them is 0: the select of a mask, or
+    compiling without FMA, sees to that.
     """
     ok = None
     if MASKED:
@@ -117,10 +122,15 @@ def slopes(
     live = s != NOTHING
     y = (s - lse) * LOG2E
     p = tl.exp2(y)
+    if stay is not None:
+        factor = tl.where(stay, form.factor, 0.0)
+        dp = dp * factor
     ds = p * (dp - delta)
     if ENTROPY:
         ds -= tl.where(p == 0.0, 0.0, h * p * y * LN2)
     dd = ds * slope
+    if stay is not None:
+        p = p * factor
     if MASKED:
         p = tl.where(live, p, 0.0)
         ds = tl.where(live, ds, 0.0)
@@ -142,9 +152,12 @@ def from_keys(
     values = load_rows(v, b, hk, cols, held, sizes.dv, DV)
     dots = tl.dot(queries, tl.trans(keys), input_precision=EXACT)  # [BM, BN]
     dp = tl.dot(grads, tl.trans(values), input_precision=EXACT)
+    stay = None
+    if form.seed is not None:
+        stay = stays(form, b * sizes.heads + head, rows, start, BN, False)
     live, p, ds, dd = slopes(
         form, where, b, head, rows[:, None], cols[None, :], exists[:, None], there[None, :],
-        dots, dp, lse[:, None], delta[:, None], h, BAND, SPANS, MASKED, ENTROPY,
+        dots, dp, stay, lse[:, None], delta[:, None], h, BAND, SPANS, MASKED, ENTROPY,
     )  # fmt: skip
     if CAREFUL:
         keys = clean(keys)
@@ -219,15 +232,16 @@ def query_kernel(
 
 @triton.jit
 def from_rows(
-    q, grad, numbers, where, form, sizes, b, head, cols, there, keys, values, start,
-    dk, dv, BM: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, BAND: tl.constexpr,
-    SPANS: tl.constexpr, EXACT: tl.constexpr, MASKED: tl.constexpr,
+    q, grad, numbers, where, form, sizes, b, head, first, there, keys, values, start,
+    dk, dv, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
+    BAND: tl.constexpr, SPANS: tl.constexpr, EXACT: tl.constexpr, MASKED: tl.constexpr,
     CAREFUL: tl.constexpr,
 ):  # fmt: skip
     """grad_key and grad_value of a tile of keys with what a block of rows adds.
 
     The tile lies keys by rows, so that the weights are a product's left side as they are.
     """
+    cols = first + tl.arange(0, BN)
     rows = start + tl.arange(0, BM)
     exists = rows < sizes.nq
     held = exists if MASKED else None
@@ -239,9 +253,12 @@ def from_rows(
         h = h[None, :]
     dots = tl.dot(keys, tl.trans(queries), input_precision=EXACT)  # [BN, BM]
     dp = tl.dot(values, tl.trans(grads), input_precision=EXACT)
+    stay = None
+    if form.seed is not None:
+        stay = stays(form, b * sizes.heads + head, rows, first, BN, True)
     live, p, ds, dd = slopes(
         form, where, b, head, rows[None, :], cols[:, None], exists[None, :], there[:, None],
-        dots, dp, lse[None, :], delta[None, :], h, BAND, SPANS, MASKED, ENTROPY,
+        dots, dp, stay, lse[None, :], delta[None, :], h, BAND, SPANS, MASKED, ENTROPY,
     )  # fmt: skip
     if CAREFUL:
         if tl.min(finite(grads).to(tl.int32)) == 0:
@@ -279,15 +296,15 @@ def key_tile(
         if PLAIN:
             for start in range(full, partial, BM):
                 dk, dv = from_rows(
-                    q, grad, numbers, where, form, sizes, b, head, cols, there, keys, values,
-                    start, dk, dv, BM, D, DV, BAND, SPANS, EXACT, False, False,
+                    q, grad, numbers, where, form, sizes, b, head, first, there, keys, values,
+                    start, dk, dv, BM, BN, D, DV, BAND, SPANS, EXACT, False, False,
                 )  # fmt: skip
         before = (full - begin) // BM
         for i in range(before + (end - partial) // BM):
             start = tl.where(i < before, begin + i * BM, partial + (i - before) * BM)
             dk, dv = from_rows(
-                q, grad, numbers, where, form, sizes, b, head, cols, there, keys, values,
-                start, dk, dv, BM, D, DV, BAND, SPANS, EXACT, True, CAREFUL,
+                q, grad, numbers, where, form, sizes, b, head, first, there, keys, values,
+                start, dk, dv, BM, BN, D, DV, BAND, SPANS, EXACT, True, CAREFUL,
             )  # fmt: skip
     store_rows(grad_k, b, hk, cols, there, sizes.d, dk * form.scale, D)
     store_rows(grad_v, b, hk, cols, there, sizes.dv, dv, DV)
@@ -358,10 +375,13 @@ def bias_kernel(
                     values = load_rows(v, b, hk, cols, there, sizes.dv, DV)
                     dots = tl.dot(queries, tl.trans(keys), input_precision=EXACT)
                     dp = tl.dot(grads, tl.trans(values), input_precision=EXACT)
+                    stay = None
+                    if form.seed is not None:
+                        stay = stays(form, at, rows, col, BN, False)
                     live, p, ds, dd = slopes(
                         form, where, b, head, rows[:, None], cols[None, :], exists[:, None],
-                        there[None, :], dots, dp, lse[:, None], delta[:, None], h, BAND, SPANS,
-                        True, ENTROPY,
+                        there[None, :], dots, dp, stay, lse[:, None], delta[:, None], h, BAND,
+                        SPANS, True, ENTROPY,
                     )  # fmt: skip
                     acc += ds
     rows = row_from + tl.arange(0, BM)

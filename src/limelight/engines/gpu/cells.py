@@ -46,7 +46,11 @@ class Where(NamedTuple):
 
 
 class Form(NamedTuple):
-    """Logits from dot products: scale, softcap (or None), bias [B|1, H|1, Nq|1, Nk|1] (or None)."""
+    """Logits from dot products: scale, softcap (or None), bias [B|1, H|1, Nq|1, Nk|1] (or None).
+
+    And weights after them: where `seed` is not None, cells whose 16 bits are below `threshold` fall
+    and the others are multiplied with `factor`; see `drops.py`.
+    """
 
     scale: Any
     softcap: Any
@@ -55,6 +59,9 @@ class Form(NamedTuple):
     bias_sh: Any
     bias_sq: Any
     bias_sk: Any
+    seed: Any
+    threshold: Any
+    factor: Any
 
 
 @triton.jit

@@ -29,6 +29,7 @@ from limelight.engines.gpu.cells import (
     store_rows,
     whole,
 )
+from limelight.engines.gpu.drops import stays
 
 LEAST = tl.constexpr(-200.0)  # 2^-200 is 0 in float32, and finite
 
@@ -92,6 +93,8 @@ def attend(
             k, v, where, form, sizes, b, hk, heads, rows, exists, queries, start, key_low,
             key_high, unit, acc, m, l, e, BN, D, DV, HEALTH, BAND, SPANS, EXACT, True, CARE,
         )  # fmt: skip
+    if form.seed is not None:
+        acc = acc * form.factor
     return acc, tl.where(m <= LOWEST, m, in_view(m * unit)), l, e * LN2
 
 
@@ -105,7 +108,7 @@ def mix(
     """One block of keys into the state.
 
     With y = (s - m)·unit·log2(e): p = 2^y. When m moves by delta, l and the output shrink by
-    a = 2^delta and e becomes a·(e + delta·l).
+    a = 2^delta and e becomes a·(e + delta·l). Dropout is of what is mixed alone.
     """
     cols = start + tl.arange(0, BN)
     there = None
@@ -139,6 +142,8 @@ def mix(
     if HEALTH:
         e = alpha * (e + delta * l) + tl.sum(p * y, 1)
     l = l * alpha + tl.sum(p, 1)
+    if form.seed is not None:
+        p = tl.where(stays(form, b * sizes.heads + heads, rows, start, BN, False), p, 0.0)
     acc = acc * alpha[:, None]
     values = load_rows(v, b, hk, cols, there, sizes.dv, DV)
     one_by_one = False

@@ -21,7 +21,8 @@ loop. With DEFER dK of an item is issued beside S of the next, under whose weigh
 barrier is waited for, or across the end of the loop: what is deferred crosses it as numbers.
 
 The weights are rounded before dS is made of them, and their float32 registers freed: 192 of 208
-hold accumulators. Row statistics come by TMA with the rows and are read when wanted.
+hold accumulators. Row statistics come by TMA with the rows and are read when wanted. A weight that
+dropout takes is kept with its sign changed, so that one number tells both.
 
 Weights are 2^(c·s - L) by one FMA, L the logsumexp in base 2. Rows whose L is too large for that
 have NaN (`edges.LIMIT`), which spoils every tile they meet as a masked NaN does; tiles that hold a
@@ -46,6 +47,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from limelight.engines.gpu.hopper_drops import fallen, mixed, seed_at, signed
 from limelight.engines.gpu.hopper_forward import (
     _exp2,
     _keep,
@@ -79,6 +81,7 @@ class Config:
     SOFTCAP: bool
     GENTLE: bool  # a softcap of at most 64
     ENTROPY: bool
+    DROP: bool
     EARLY: bool
     DEFER: bool
     REGS: int
@@ -124,6 +127,9 @@ class Params(NamedTuple):
     bias_sh: Any
     bias_sq: Any
     bias_sk: Any
+    seed: Any
+    threshold: Any
+    drop_factor: Any
 
 
 class Buffers(NamedTuple):
@@ -388,6 +394,7 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
     zero = gl.zeros([64, ROWS], gl.float32, SL)
     lane = gl.arange(0, ROWS, gl.SliceLayout(0, SL))
     side = gl.arange(0, 64, gl.SliceLayout(1, SL))
+    seed = seed_at(p.seed) if C.DROP else 0
     count = 0
     turn = 0
     r = 0
@@ -411,6 +418,9 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
             h = _scalar(s.items, count % 8 * 2 + 1)
             row0 = (told >> 1) * ROWS
             part = told & 1
+            if C.DROP:
+                flat = tile.b * p.heads + h
+                fell = fallen(seed, p.threshold, flat, tile.first + 64 * W, row0, ROWS)
             # Always 0, and not known to be: else the descriptors are kept, and spilt.
             nought = told >> 30
             k = s.k.index(nought).reshape([128, C.D]).slice(64 * W, 64)
@@ -446,6 +456,8 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
             if C.ENTROPY:
                 share = gl.where(w == 0.0, 0.0, w * y) * _numbers(C, stats, 2, SL)
                 share = _pack(share, gl.bfloat16)
+            if C.DROP:
+                w = signed(w, fell, SL)
             weights = _pack(w, dtype)
             if C.DEFER:
                 dk = warpgroup_mma_wait(0, [dk])
@@ -454,10 +466,14 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
             if not C.EARLY:
                 mbarrier.wait(bars.do_full.index(ostage), (count // C.OSTAGES) & 1)
                 dp = warpgroup_mma(v, do.permute([1, 0]), zero, use_acc=False, is_async=True)
-            w16 = _unpack(weights, dtype, gl.DotOperandLayout(0, VL, 2))
+            w16 = mixed(weights, dtype) if C.DROP else weights
+            w16 = _unpack(w16, dtype, gl.DotOperandLayout(0, VL, 2))
             dv = warpgroup_mma(w16, do, dv, is_async=True)
             dp = warpgroup_mma_wait(1, [dp])
             w = _widen(weights, dtype, SL)
+            if C.DROP:
+                dp = gl.where(w < 0.0, 0.0, dp) * p.drop_factor
+                w = gl.abs(w)
             ds = w * (dp - _numbers(C, stats, 1, SL))
             if C.ENTROPY:
                 ds = ds - _widen(share, gl.bfloat16, SL)
@@ -494,6 +510,8 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
         mbarrier.expect(bars.kv_free, 0, pred=some)
         turn += gl.where(some, 1, 0)
         _flag(p, tile.b, tile.hk, tile.first + 64 * W, dk, dv)
+        if C.DROP:
+            dv = dv * p.drop_factor
         _store(dv_desc, s, W, tile, dv.to(dtype))
         _store(dk_desc, s, W, tile, (dk * p.scale).to(dtype))
         r += 1
@@ -596,7 +614,7 @@ def _summer(p, C: gl.constexpr, descs, s, bars):
 UNSPECIALISED = [
     "flags", "heads", "group", "nq", "nk", "tiles", "heads_total", "section", "total", "low",
     "high", "listed_sb", "listed_sh", "width", "spans_sb", "spans_sh", "spans_sq", "dense_sb",
-    "dense_sh", "dense_sq", "bias_sb", "bias_sh", "bias_sq",
+    "dense_sh", "dense_sq", "bias_sb", "bias_sh", "bias_sq", "threshold",
 ]  # fmt: skip
 
 
@@ -606,6 +624,7 @@ def backward_kernel(
     scratch, flags, heads, group, nq, nk, tiles, heads_total, section, total, scale, c, softcap,
     low, high, listed, listed_sb, listed_sh, width, spans, spans_sb, spans_sh, spans_sq,
     dense, dense_sb, dense_sh, dense_sq, dense_sk, bias, bias_sb, bias_sh, bias_sq, bias_sk,
+    seed, threshold, drop_factor,
     C: gl.constexpr,
 ):  # fmt: skip
     """Gradients of query (added to dq), key and value; see the top of the file."""
@@ -613,6 +632,7 @@ def backward_kernel(
         scratch, flags, heads, group, nq, nk, tiles, heads_total, section, total, scale, c, softcap,
         low, high, listed, listed_sb, listed_sh, width, spans, spans_sb, spans_sh, spans_sq,
         dense, dense_sb, dense_sh, dense_sq, dense_sk, bias, bias_sb, bias_sh, bias_sq, bias_sk,
+        seed, threshold, drop_factor,
     )  # fmt: skip
     descs = (q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc)
     ST: gl.constexpr = C.STAGES

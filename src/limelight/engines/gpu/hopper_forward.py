@@ -52,6 +52,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from limelight.engines.gpu.hopper_drops import draw, row_lanes, seed_at, stays
+
 LOG2E = gl.constexpr(1.4426950408889634)
 LN2 = gl.constexpr(0.6931471805599453)
 LIMIT = gl.constexpr(1048576.0)  # |c·m| beyond which c·s - m as one FMA is not exact enough
@@ -82,6 +84,7 @@ class Config:
     SOFTCAP: bool
     GENTLE: bool  # a softcap of at most 64
     SINKS: bool
+    DROP: bool
     QREG: bool
     EARLY: bool
     OVERLAP: bool
@@ -444,26 +447,18 @@ def _logits(p, C: gl.constexpr, s, b, h, rows, start, lane, MASKED: gl.constexpr
     return s
 
 
-@gluon.constexpr_function
-def _lanes():
-    """[64, 4]: what each of the four lanes of a row holds, as it lies in a tile of logits."""
-    return gl.DistributedLinearLayout(
-        [[8, 0]], [[0, 1], [0, 2], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [64, 4]
-    )
-
-
 @gluon.jit
 def _sum(x):
     """The sums over each lane's columns, [64, 4]; the four are added when the row is done."""
     lanes = x.reshape([64, x.shape[1] // 8, 4, 2]).permute([0, 2, 1, 3])
     sums = gl.sum(lanes.reshape([64, 4, x.shape[1] // 4]), 2)
-    return gl.convert_layout(sums, _lanes(), assert_trivial=True)
+    return gl.convert_layout(sums, row_lanes(), assert_trivial=True)
 
 
 @gluon.jit
 def _row(x):
     """A number for each row beside the lanes' sums, [64, 1]."""
-    return gl.convert_layout(x, gl.SliceLayout(1, _lanes()), assert_trivial=True)[:, None]
+    return gl.convert_layout(x, gl.SliceLayout(1, row_lanes()), assert_trivial=True)[:, None]
 
 
 @gluon.jit
@@ -557,9 +552,11 @@ def _step(
     MASKED: gl.constexpr,
     b,
     h,
+    first_row,
     rows,
     start,
     lane,
+    seed,
     qa,
     k_bufs,
     v_bufs,
@@ -586,6 +583,8 @@ def _step(
         v = _arrived(C, v_bufs, bars.v_ready, count - 1)
         _take(bars.turns, W, count)
     s = warpgroup_mma(qa, k, zero, use_acc=False, is_async=True)  # [64, BN]
+    if C.DROP:
+        words = draw(seed, b * p.heads + h, first_row, start, C.BN)
     if C.OVERLAP:
         o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)  # [64, DV]
         _pass(C, bars.turns, W)
@@ -600,6 +599,9 @@ def _step(
         o = warpgroup_mma_wait(0, [o])
         _release(bars.empty.index(stage))
     w, sums, mean = _weights(p, C, s, top)
+    if C.DROP:
+        SL: gl.constexpr = w.type.layout
+        w = gl.where(stays(words, p.threshold, SL), w, 0.0)
     if C.HEALTH:
         e = _row(alpha) * (e + _row(delta) * l) + mean
     l = l * _row(alpha) + sums
@@ -651,6 +653,7 @@ def _consumer(
     APART: gl.constexpr = not C.OVERLAP and not C.BAND
     dtype: gl.constexpr = q_bufs.dtype
     q = q_bufs.index(W).reshape([64, C.D])
+    seed = seed_at(p.seed_ptr) if C.DROP else 0
     count = 0
     turn = 0
     r = 1
@@ -669,8 +672,8 @@ def _consumer(
         lane = gl.arange(0, C.BN, gl.SliceLayout(0, SL))
         zero = gl.zeros([64, C.BN], gl.float32, SL)
         m = gl.full([64], p.fill, gl.float32, ROWS)
-        l = gl.zeros([64, 4], gl.float32, _lanes())
-        e = gl.zeros([64, 4], gl.float32, _lanes())
+        l = gl.zeros([64, 4], gl.float32, row_lanes())
+        e = gl.zeros([64, 4], gl.float32, row_lanes())
         o = gl.zeros([64, C.DV], gl.float32, OL)
         # Blocks at the start of the plan may lie wholly beyond the diagonal of these 64 rows.
         skip = 0
@@ -713,6 +716,9 @@ def _consumer(
             first_m, top, delta, alpha = _lift(p, C, first_m, gl.max(s, 1))
             m = gl.convert_layout(first_m, ROWS, assert_trivial=True)
             w, l, mean = _weights(p, C, s, top)
+            if C.DROP:
+                words = draw(seed, now.b * p.heads + now.h, first_row, start, WIDTH)
+                w = gl.where(stays(words, p.threshold, FL), w, 0.0)
             if C.HEALTH:
                 e = mean
             w = _pack(w, dtype)
@@ -726,15 +732,15 @@ def _consumer(
                 start = _block(p, C, now, i) * C.BN
                 count += 1
                 w, o, m, l, e = _step(
-                    p, C, W, True, now.b, now.h, rows, start, lane, qa, k_bufs, v_bufs, bars, count,
-                    zero, w, o, m, l, e, OL, PL, dtype,
+                    p, C, W, True, now.b, now.h, first_row, rows, start, lane, seed, qa, k_bufs,
+                    v_bufs, bars, count, zero, w, o, m, l, e, OL, PL, dtype,
                 )  # fmt: skip
             for i in range(gl.maximum(now.npart, skip + 1), now.blocks):
                 start = _block(p, C, now, i) * C.BN
                 count += 1
                 w, o, m, l, e = _step(
-                    p, C, W, False, now.b, now.h, rows, start, lane, qa, k_bufs, v_bufs, bars,
-                    count, zero, w, o, m, l, e, OL, PL, dtype,
+                    p, C, W, False, now.b, now.h, first_row, rows, start, lane, seed, qa, k_bufs,
+                    v_bufs, bars, count, zero, w, o, m, l, e, OL, PL, dtype,
                 )  # fmt: skip
             if C.OVERLAP:
                 v = _arrived(C, v_bufs, bars.v_ready, count)
@@ -813,7 +819,7 @@ def _finish(p, C: gl.constexpr, b, h, first_row, o, m, l, e, SL: gl.constexpr, O
         gl.store(p.ent_ptr + at, gl.maximum(entropy, 0.0), mask=inside)
     flag = p.scratch_ptr + 2 + (flat * gl.cdiv(p.nq, 64) + first_row // 64) + rows * 0
     gl.store(flag, rows * 0 + 1, mask=odd & inside)
-    return factor
+    return factor * p.drop_factor if C.DROP else factor
 
 
 # Triton compiles once more for numbers that are 1 or a multiple of 16, except for these; in a tuple
@@ -821,7 +827,7 @@ def _finish(p, C: gl.constexpr, b, h, first_row, o, m, l, e, SL: gl.constexpr, O
 UNSPECIALISED = [
     "heads", "group", "nq", "nk", "tiles", "heads_total", "section", "total", "low", "high",
     "plan_sb", "plan_sh", "list_width", "spans_sb", "spans_sh", "spans_sq", "dense_sb",
-    "dense_sh", "dense_sq", "bias_sb", "bias_sh", "bias_sq",
+    "dense_sh", "dense_sq", "bias_sb", "bias_sh", "bias_sq", "threshold",
 ]  # fmt: skip
 
 
@@ -831,7 +837,7 @@ def forward_kernel(
     lse_ptr, max_ptr, ent_ptr, scratch_ptr, heads, group, nq, nk, tiles, heads_total, section,
     total, scale, c, fill, softcap, sinks_ptr, low, high, plan_ptr, plan_sb, plan_sh, list_ptr,
     list_width, spans_ptr, spans_sb, spans_sh, spans_sq, dense_ptr, dense_sb, dense_sh, dense_sq,
-    dense_sk, bias_ptr, bias_sb, bias_sh, bias_sq, bias_sk,
+    dense_sk, bias_ptr, bias_sb, bias_sh, bias_sq, bias_sk, seed_ptr, threshold, drop_factor,
     C: gl.constexpr,
 ):  # fmt: skip
     """Attention of [B, Hq, Nq, D] queries in tiles of BM rows; see the top of the file."""
@@ -839,7 +845,8 @@ def forward_kernel(
         lse_ptr, max_ptr, ent_ptr, scratch_ptr, heads, group, nq, nk, tiles, heads_total, section,
         total, scale, c, fill, softcap, sinks_ptr, low, high, plan_ptr, plan_sb, plan_sh, list_ptr,
         list_width, spans_ptr, spans_sb, spans_sh, spans_sq, dense_ptr, dense_sb, dense_sh,
-        dense_sq, dense_sk, bias_ptr, bias_sb, bias_sh, bias_sq, bias_sk,
+        dense_sq, dense_sk, bias_ptr, bias_sb, bias_sh, bias_sq, bias_sk, seed_ptr, threshold,
+        drop_factor,
     )  # fmt: skip
     gdc_wait()
     q_bufs = gl.allocate_shared_memory(q_desc.dtype, [C.CONSUMERS, 1, 1, 64, C.D], q_desc.layout)

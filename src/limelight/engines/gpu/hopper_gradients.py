@@ -40,11 +40,14 @@ class Tile:
     registers: int
 
 
-def tile_for(size: int, busy: bool, by_entropy: bool) -> Tile:
-    """The tile for a padded size (64 or 128), as measured on an H200 at 2k to 16k."""
+def tile_for(size: int, busy: bool, by_entropy: bool, drops: bool) -> Tile:
+    """The tile for a padded size (64 or 128), as measured on an H200 at 2k to 16k.
+
+    Entropies' gradients, and what dropout draws, need room in shared memory.
+    """
     if size == 128:
-        return Tile(64, 2 if by_entropy else 3, False, not busy, 208)
-    if busy:  # a softcap, a bias or a mask read cell by cell needs the registers
+        return Tile(64, 2 if by_entropy or drops else 3, False, not busy, 208)
+    if busy or drops:  # a softcap, a bias or a mask read cell by cell needs the registers
         return Tile(64, 3, True, False, 184)
     return Tile(128, 2, False, False, 208)
 
@@ -115,13 +118,14 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
     mask = mask_arguments(call.allowed, device)
     cells = call.bias is not None or mask.dense is not None or mask.slots > 1
     busy = cells or call.softcap is not None or by_entropy
-    tile = tile_for(max(d, dv), busy, by_entropy)
+    drops = launch.drop_of(call)[0] is not None
+    tile = tile_for(max(d, dv), busy, by_entropy, drops)
     rows, listed = tile.rows, mask.dense is not None or mask.slots > 0
     config = Config(
         D=d, DV=dv, ROWS=rows, STAGES=tile.stages, OSTAGES=2, LISTED=listed, BAND=mask.band,
         LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots, DENSE=mask.dense is not None,
         BIAS=call.bias is not None, SOFTCAP=call.softcap is not None,
-        GENTLE=hopper.gentle(call), ENTROPY=by_entropy,
+        GENTLE=hopper.gentle(call), ENTROPY=by_entropy, DROP=drops,
         EARLY=tile.early, DEFER=tile.defer, REGS=tile.registers,
     )  # fmt: skip
     padded, tiles = -(-nq // rows) * rows, -(-nk // KEYS)
@@ -148,7 +152,8 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
         num_stages=1, enable_fp_fusion=False,
     )  # fmt: skip
     where = None if listed else mask.where
-    form = None if call.bias is not None else launch.form_of(call)
+    varies = call.bias is not None or call.dropout is not None
+    form = None if varies else launch.form_of(call)
     read_query, read_key, read_value, read_grad = (
         launch.reader(x) for x in (call.query, call.key, call.value, grad_output)
     )
@@ -185,6 +190,7 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
             described(stats, count, rows, 0), described(key, KEYS, d), described(value, KEYS, dv),
             described(dq, 16, 256, 0), described(grads[1], 64, 64), described(grads[2], 64, 64),
             scratch, row_flags, *numbers, *masks, call.bias, *bias_strides,
+            *launch.drop_of(call),
         )  # fmt: skip
         after(row_flags, dq, found, scratch, call.scale, sizes, padded)
         rest = Numbers(state.logsumexp, stats, padded, count * padded, h)

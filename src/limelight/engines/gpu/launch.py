@@ -52,14 +52,16 @@ def device_of(call: Call) -> AbstractContextManager[Any]:
 def layout(call: Call) -> tuple[Any, ...]:
     """All of a call except its numbers: what decides how it is run."""
     q, k, v, allowed = call.query, call.key, call.value, call.allowed
+    share, seed = (0.0, None) if call.dropout is None else (call.dropout.p, call.dropout.seed)
     others = tuple([
         None if x is None else (x.shape, x.stride(), x.dtype, x.data_ptr() % 16 == 0)
-        for x in (call.bias, call.sinks, allowed.dense)
+        for x in (call.bias, call.sinks, allowed.dense, seed)
     ])  # fmt: skip
     return (
         q.shape, q.stride(), q.data_ptr() % 16 == 0, k.shape, k.stride(), k.data_ptr() % 16 == 0,
         v.shape, v.stride(), v.data_ptr() % 16 == 0, q.dtype, q.get_device(), call.scale,
-        call.softcap, allowed.band, None if allowed.spans is None else allowed.spans.shape, others,
+        call.softcap, allowed.band, None if allowed.spans is None else allowed.spans.shape, share,
+        others,
     )  # fmt: skip
 
 
@@ -245,7 +247,16 @@ def form_of(call: Call) -> Any:
     from limelight.engines.gpu.cells import Form
 
     strides = (0, 0, 0, 0) if call.bias is None else broadcast_strides(call.bias, 4)
-    return Form(call.scale, call.softcap, call.bias, *strides)
+    parts = (call.scale, call.softcap, call.bias, *strides, *drop_of(call))
+    return Form(*parts)
+
+
+def drop_of(call: Call) -> tuple[torch.Tensor | None, int | None, float | None]:
+    """Seed, threshold and factor of dropout, None where nothing falls."""
+    drop = call.dropout
+    if drop is None or drop.p == 0.0:
+        return None, None, None
+    return drop.seed.contiguous(), drop.threshold, drop.scale
 
 
 def sizes_of(call: Call) -> Any:

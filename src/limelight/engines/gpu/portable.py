@@ -106,7 +106,8 @@ def _tiles(call: Call, health: bool, care: bool, again: bool) -> tuple[int, laun
 class Numbers:
     """The arguments of a forward kernel that calls of one layout share.
 
-    `where` is None where the mask has arrays, which differ from call to call.
+    `where` is None where the mask has arrays, `form` where there is a bias or a seed: those differ
+    from call to call.
     """
 
     query: tuple[int, ...]
@@ -124,7 +125,8 @@ class Numbers:
             query=call.query.stride(), key=call.key.stride(), value=call.value.stride(),
             output=launch.like_query(call, call.value_size).stride(),
             where=None if arrays else launch.where_of(call)[0],
-            form=None if call.bias is not None else launch.form_of(call),
+            form=None if call.bias is not None or call.dropout is not None
+            else launch.form_of(call),
             sizes=launch.sizes_of(call),
         )  # fmt: skip
 
