@@ -166,10 +166,10 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
     read_query, read_key, read_value = (
         launch.reader(x) for x in (call.query, call.key, call.value)
     )
-    described = launch.Described
+    described, empty = launch.Described, room(call, health)
 
     def run(call: Call) -> State:
-        state = room(call, health)
+        state, at = empty(call), kernel.at
         scratch = kept.zeros(device, flags + 2)  # the counters, then a flag for 64 rows
         masks = ending
         if masks is None:
@@ -179,7 +179,7 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
             programs,
             described(read_query(call.query), 64, d), described(read_key(call.key), keys, d),
             described(read_value(call.value), keys, dv), described(state.output, 64, dv),
-            state.logsumexp, state.max_logit, state.entropy, scratch, *sizes, call.sinks, *masks,
+            *launch.statistics(state, at), at(scratch), *sizes, call.sinks, *masks,
             call.bias, *bias_strides, *launch.drop_of(call),
         )  # fmt: skip
         again(call, state, scratch)

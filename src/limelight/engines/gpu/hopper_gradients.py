@@ -158,19 +158,16 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
         launch.reader(x) for x in (call.query, call.key, call.value, grad_output)
     )
     sizes, described, count = launch.sizes_of(call), launch.Described, 4 if by_entropy else 2
-    sums, figures = (batch, heads, padded * d // 256, 256), (batch, heads, count, padded)
+    sums = launch.shape_of((batch, heads, padded * d // 256, 256), device)
+    figures = launch.shape_of((batch, heads, count, padded), device)
 
     def run(
         call: Call, state: State, grad_output: torch.Tensor, g: Figure, h: Figure, with_bias: bool
     ) -> Gradients:
         query, key, value = read_query(call.query), read_key(call.key), read_value(call.value)
         grad_output = read_grad(grad_output)
-        dq = torch.empty(sums, dtype=torch.float32, device=device)
-        stats = torch.empty(figures, dtype=torch.float32, device=device)
-        grads = [
-            torch.empty_like(x, memory_format=torch.contiguous_format)
-            for x in (call.query, call.key, call.value)
-        ]
+        dq, stats = launch.empty(sums), launch.empty(figures)
+        grads = [launch.empty(x) for x in (call.query, call.key, call.value)]
         scratch = kept.zeros(device, 2 + flags)  # counters, then a flag for 64 rows or keys
         found = launch.plain(grads[0])
         ours = launch.plain(grad_output)

@@ -84,6 +84,12 @@ def _use(kept: _Kept, device: torch.device) -> None:
 
 
 @cache
+def number(device: torch.device) -> torch.Tensor:
+    """A float32 of no meaning."""
+    return apart(lambda: torch.empty((), dtype=torch.float32, device=device), device)
+
+
+@cache
 def _zeros(device: torch.device, stream: int, size: int) -> torch.Tensor:
     return apart(lambda: torch.zeros(size, dtype=torch.int32, device=device), device)
 

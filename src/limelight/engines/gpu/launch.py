@@ -26,7 +26,7 @@ DIRECT = triton.__version__.startswith("3.6.")  # whose compiled kernels take th
 KEPT = 4096  # layouts whose plan is remembered
 Run = Callable[[Call], State]
 Back = Callable[..., Gradients]  # of a call, its state and the gradients of its results
-Room = Callable[[Call, bool], State]  # makes room for a result, with health or without
+Room = Callable[[Call, bool], Run]  # what makes room for the results, with health or without
 _plans: dict[Any, Any] = {}
 _launches: dict[Any, Launch] = {}
 _compiled: dict[Any, Compiled] = {}
@@ -123,6 +123,11 @@ class Launch:
         self.kernel, self.constants, self.options = kernel, constants, options
         self.compiled: Compiled | None = None
         self.descriptors: dict[tuple[int, int], list[Any]] = {}
+
+    @property
+    def at(self) -> At:
+        """How it takes pointers: a compiled kernel by address, which it need not look up then."""
+        return itself if self.compiled is None or _watched() else address
 
     def __call__(self, programs: int, *arguments: Any) -> None:
         compiled = self.compiled
@@ -284,48 +289,89 @@ def _strides_like(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int
     return tuple(found)
 
 
-def like_query(call: Call, size: int) -> torch.Tensor:
-    """An empty [B, Hq, Nq, size] whose axes lie in memory in the order of the query's."""
+def output_room(call: Call) -> Callable[[torch.Tensor], torch.Tensor]:
+    """From a query of this layout to an empty [B, Hq, Nq, Dv], its axes in the query's order."""
     query = call.query
-    if size == query.shape[3] and query.is_contiguous():
-        return torch.empty_like(query)
-    shape = (*query.shape[:3], size)
+    if call.value_size == query.shape[3] and query.is_contiguous():
+        return torch.empty_like
+    shape = (*query.shape[:3], call.value_size)
     strides = _strides_like(shape, query.stride())
-    return torch.empty_strided(shape, strides, dtype=query.dtype, device=query.device)
+    return lambda like: torch.empty_strided(shape, strides, dtype=like.dtype, device=like.device)
 
 
-def empty_state(call: Call, health: bool) -> State:
-    """Room for the result."""
-    query = call.query
-    shape = query.shape[:3]
-    output = like_query(call, call.value_size)
-    if not health:
-        return State(output, torch.empty(shape, dtype=torch.float32, device=query.device))
-    rows = [torch.empty(shape, dtype=torch.float32, device=query.device) for _ in range(3)]
-    return State(output, *rows)
+def shape_of(shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    """A float32 tensor of that shape in one number's memory, for `empty`."""
+    return kept.number(device).expand(shape)
 
 
-def lean_state(call: Call, health: bool) -> State:
-    """Room that is sooner made: without health for the output alone, with it in two tensors.
+def empty(like: torch.Tensor) -> torch.Tensor:
+    """In a third of the time that torch.empty takes to read shape, type and device."""
+    return torch.empty_like(like, memory_format=torch.contiguous_format)
 
-    Where health is not asked for the logsumexp is lost; with it the statistics share their memory.
+
+def empty_state(call: Call, health: bool) -> Run:
+    """What makes room for the results of calls of this layout."""
+    output = output_room(call)
+    rows = shape_of(call.query.shape[:3], call.query.device)
+    if health:
+        return lambda call: State(output(call.query), empty(rows), empty(rows), empty(rows))
+    return lambda call: State(output(call.query), empty(rows))
+
+
+class Together(State):
+    """A state whose statistics lie in one block: they are taken apart when asked for."""
+
+    block: torch.Tensor  # [3, B, Hq, Nq]
+
+    def __init__(self, output: torch.Tensor, block: torch.Tensor) -> None:
+        own = self.__dict__
+        own["output"], own["block"] = output, block
+
+    logsumexp = property(lambda self: self.block[0])
+    max_logit = property(lambda self: self.block[1])
+    entropy = property(lambda self: self.block[2])
+
+
+def lean_state(call: Call, health: bool) -> Run:
+    """The same, sooner made: without health for the output alone, with it in two tensors.
+
+    Where health is not asked for the logsumexp is lost.
     """
-    query = call.query
-    shape = query.shape[:3]
+    output, device, shape = output_room(call), call.query.device, call.query.shape[:3]
+    count = shape.numel()
     if not health:
-        lost = kept.room(query.device, shape.numel(), "logsumexp")
-        return State(like_query(call, call.value_size), lost)
-    if shape.numel() % 4:  # each of them starts at a multiple of 16 bytes, as kernels like it
+        return lambda call: State(output(call.query), kept.room(device, count, "logsumexp"))
+    if count % 4:  # each of them starts at a multiple of 16 bytes, as kernels like it
         return empty_state(call, health)
-    rows = torch.empty((3, *shape), dtype=torch.float32, device=query.device)
-    return State(like_query(call, call.value_size), *rows.unbind())
+    block = shape_of((3, *shape), device)
+    return lambda call: Together(output(call.query), empty(block))
+
+
+At = Callable[[Any], Any]
+
+
+def itself(tensor: Any) -> Any:
+    return tensor
+
+
+def address(tensor: Any) -> Any:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def statistics(state: State, at: At) -> tuple[Any, Any, Any]:
+    """Logsumexp, maximum and entropy as arguments of a kernel that takes pointers as `at` says."""
+    if type(state) is Together and at is address:
+        first = state.block.data_ptr()
+        step = state.block.stride(0) * 4
+        return first, first + step, first + 2 * step
+    return at(state.logsumexp), at(state.max_logit), at(state.entropy)
 
 
 def trivial(call: Call, health: bool) -> State | None:
     """The answer where there is nothing to compute: no rows, or no keys at all."""
     if not call.empty:
         return None
-    state = empty_state(call, health)
+    state = empty_state(call, health)(call)
     state.output.zero_()
     if call.sinks is None:
         state.logsumexp.fill_(float("-inf"))

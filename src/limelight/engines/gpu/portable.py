@@ -78,13 +78,12 @@ def small(call: Call, health: bool, room: launch.Room) -> launch.Run:
 def _in_turn(
     call: Call, health: bool, room: launch.Room, passes: list[tuple[int, launch.Launch]]
 ) -> launch.Run:
-    numbers = Numbers.of(call)
+    numbers, empty = Numbers.of(call), room(call, health)
 
     def run(call: Call) -> State:
-        state = room(call, health)
-        arguments = numbers.around(call, state)
+        state = empty(call)
         for programs, kernel in passes:
-            kernel(programs, *arguments)
+            kernel(programs, *numbers.around(call, state, kernel.at))
         return state
 
     return run
@@ -123,20 +122,20 @@ class Numbers:
         arrays = call.allowed.spans is not None or call.allowed.dense is not None
         return Numbers(
             query=call.query.stride(), key=call.key.stride(), value=call.value.stride(),
-            output=launch.like_query(call, call.value_size).stride(),
+            output=launch.output_room(call)(call.query).stride(),
             where=None if arrays else launch.where_of(call)[0],
             form=None if call.bias is not None or call.dropout is not None
             else launch.form_of(call),
             sizes=launch.sizes_of(call),
         )  # fmt: skip
 
-    def around(self, call: Call, state: State) -> tuple[Any, ...]:
-        """The arguments for one call."""
+    def around(self, call: Call, state: State, at: launch.At) -> tuple[Any, ...]:
+        """The arguments for one call of a kernel that takes pointers as `at` says."""
         return (
-            Array(call.query, *self.query), Array(call.key, *self.key),
-            Array(call.value, *self.value), self.where or launch.where_of(call)[0],
-            self.form or launch.form_of(call), call.sinks, Array(state.output, *self.output),
-            Rows(state.logsumexp, state.max_logit, state.entropy), self.sizes,
+            Array(at(call.query), *self.query), Array(at(call.key), *self.key),
+            Array(at(call.value), *self.value), self.where or launch.where_of(call)[0],
+            self.form or launch.form_of(call), call.sinks, Array(at(state.output), *self.output),
+            Rows(*launch.statistics(state, at)), self.sizes,
         )  # fmt: skip
 
 
@@ -156,16 +155,16 @@ def decode(call: Call, health: bool, room: launch.Room) -> launch.Run:
          launch.precision_of(call), parts > 1),
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
-    numbers = Numbers.of(call)
+    numbers, empty = Numbers.of(call), room(call, health)
     between = heads * parts * tile.rows * (dv + 3)
 
     def run(call: Call) -> State:
-        state = room(call, health)
+        state, at = empty(call), kernel.at
         partial = counters = None
         if parts > 1:
-            partial = kept.room(device, between, "parts")
-            counters = kept.zeros(device, heads)
-        kernel(heads * parts, *numbers.around(call, state), keys, partial, counters)
+            partial = at(kept.room(device, between, "parts"))
+            counters = at(kept.zeros(device, heads))
+        kernel(heads * parts, *numbers.around(call, state, at), keys, partial, counters)
         return state
 
     return run
@@ -185,6 +184,7 @@ def again(call: Call, health: bool, count: int) -> Callable[[Call, State, torch.
     numbers = Numbers.of(call)
 
     def run(call: Call, state: State, scratch: torch.Tensor) -> None:
-        kernel(-(-count // flags), scratch, count, *numbers.around(call, state))
+        at = kernel.at
+        kernel(-(-count // flags), at(scratch), count, *numbers.around(call, state, at))
 
     return run
