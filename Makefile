@@ -9,6 +9,7 @@ WEB := $(shell find web/src web/public -type f) web/index.html web/vite.config.t
 SCHEMA := web/generate.py $(wildcard src/limelight/texts/*.py src/limelight/views/*.py src/limelight/studio/api/*.py src/limelight/journal/*.py)
 STATIC := src/limelight/studio/static/index.html
 export HF_HUB_OFFLINE = 1
+export PYTHONDONTWRITEBYTECODE =# many tests start Python: what it compiles once it keeps
 
 .PHONY: help studio demo test test-slow test-foreign lint web web-test wheel sdist support bench asan docs docs-site clean
 
@@ -21,11 +22,16 @@ studio: .venv/installed .venv/smollm2 $(STATIC)  ## the local web app, built and
 demo: .venv/installed  ## what there is, in the terminal, in ten seconds
 	@$(PY) -m limelight demo
 
-test: .venv/test .venv/chromium $(STATIC) lint web-test  ## everything that finishes in minutes
-	$(PY) -m pytest -q -n 2 --dist loadfile --hypothesis-profile=ci
+# Two workers share the cores: threads that wait sleep, and a worker without tests takes the other's.
+TESTS := OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 \
+	$(PY) -m pytest -q -n 2 --dist worksteal --hypothesis-profile=ci
+
+test: .venv/test .venv/chromium $(STATIC)  ## everything that finishes in minutes
+	@$(MAKE) --no-print-directory -j 2 lint web-test
+	$(TESTS)
 
 test-slow: .venv/test .venv/chromium $(STATIC)  ## the tests that take longer
-	$(PY) -m pytest -q -n 2 --dist loadfile --hypothesis-profile=ci -m slow
+	$(TESTS) -m slow
 
 test-foreign: .venv/test  ## torch's and Transformers' own tests of attention, on limelight
 	@$(PIP) install expecttest parameterized

@@ -71,7 +71,8 @@ def rank(module: str) -> int:
     return RANK.get(part(module) or "", 0)
 
 
-GRAPH = {name: imports(path, modules()) for name, path in modules().items()}
+MODULES = modules()
+GRAPH = {name: imports(path, MODULES) for name, path in MODULES.items()}
 
 
 def test_every_module_has_a_layer() -> None:

@@ -2,8 +2,11 @@
 
     studio    a running `limelight studio` on a free port, with a folder of its own
     browser   Chromium, driven by Playwright; the machine's own (LIMELIGHT_CHROMIUM names another)
-    page      a tab that is let in, with every request that is not for the studio refused; a console
-              error, an uncaught exception or a refused request fails the test that caused it
+    axe       the script that finds what people with other eyes and hands cannot use
+    page      a tab that is let in; a console error, an uncaught exception or a request that is not
+              for the studio fails the test that caused it
+
+A window of the browser is dear, so one that a test leaves is emptied and used by the next.
 
 Where Chromium or the built page is missing the browser tests are skipped, saying so; with CI=true
 that is an error, so that a machine that should run them cannot quietly leave them out.
@@ -31,6 +34,7 @@ import pytest
 from tests.studio import samples
 
 CHROMIUM = os.environ.get("LIMELIGHT_CHROMIUM", "/usr/bin/chromium")
+AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 START_SECONDS = 30
 Result = TypeVar("Result")
 
@@ -207,24 +211,29 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
+@pytest.fixture(scope="session")
+def axe() -> str:
+    if AXE.is_file():
+        return AXE.read_text("utf-8")
+    if os.environ.get("CI") == "true":
+        pytest.fail("axe-core is not installed: run `npm ci` in web/")
+    pytest.skip("axe-core is not installed: run `npm ci` in web/")
+
+
 @dataclass
 class Watcher:
-    """What went wrong in a tab: nothing should."""
+    """What went wrong in a tab: nothing should. No name but the studio's is resolved."""
 
     origin: str
     problems: list[str] = field(default_factory=list)
 
     def attach(self, context: Any) -> None:
-        context.route("**/*", self._route)
+        context.on("request", self._asked)
         context.on("page", self._listen)
 
-    def _route(self, route: Any) -> None:
-        address = route.request.url
-        if address.startswith((f"{self.origin}/", "data:", "blob:", "file:")):
-            route.continue_()
-        else:
-            self.problems.append(f"asked the network for {address}")
-            route.abort()
+    def _asked(self, request: Any) -> None:
+        if not request.url.startswith((f"{self.origin}/", "data:", "blob:", "file:")):
+            self.problems.append(f"asked the network for {request.url}")
 
     def _listen(self, page: Any) -> None:
         page.on("pageerror", lambda error: self.problems.append(f"uncaught: {error}"))
@@ -235,34 +244,82 @@ class Watcher:
             self.problems.append(f"console {message.type}: {message.text}")
 
 
+@dataclass
+class Window:
+    """A window of the browser, which one test after another has to itself."""
+
+    context: Any
+    watcher: Watcher
+    page: Any
+
+    @classmethod
+    def of(cls, browser: Any, **options: Any) -> Window:
+        context = browser.new_context(**options)
+        context.set_default_timeout(45_000)
+        watcher = Watcher("")
+        watcher.attach(context)
+        return cls(context, watcher, context.new_page())
+
+    def empty(self) -> None:
+        """As if nobody had been here: other tabs, storage, history, routes and the mouse."""
+        for other in self.context.pages:
+            if other is not self.page:
+                other.close()
+        self.page.unroute_all()
+        self.page.evaluate("sessionStorage.clear(), localStorage.clear()")
+        self.page.goto("about:blank")
+        self.page.mouse.move(-9, -9)
+        self.context.clear_cookies()
+        self.context.clear_permissions()
+        driver = self.context.new_cdp_session(self.page)
+        driver.send("Page.resetNavigationHistory")
+        everything = {"origin": self.watcher.origin, "storageTypes": "all"}
+        driver.send("Storage.clearDataForOrigin", everything)
+        driver.detach()
+
+
+@pytest.fixture(scope="session")
+def windows(browser: Any) -> list[Window]:
+    """Those that are open and empty."""
+    return []
+
+
 @pytest.fixture
-def open_tab(browser: Any, studio: Running) -> Iterator[Callable[..., Any]]:
-    """Opens tabs of chosen width, colour scheme and so on: open_tab(width=360, dark=True)."""
-    contexts: list[Any] = []
-    watcher = Watcher(studio.origin)
+def open_tab(browser: Any, studio: Running, windows: list[Window]) -> Iterator[Callable[..., Any]]:
+    """Opens tabs of chosen width, colour scheme and so on: open_tab(width=360, dark=True).
+
+    `new` asks for a window in which nothing is cached, as does every option of the browser.
+    """
+    own: list[Window] = []
+    shared: list[Window] = []
 
     def opened(
         path: str = "#/learn", *, width: int = 1440, height: int = 900, dark: bool = False,
-        **options: Any,
+        new: bool = False, **options: Any,
     ) -> Any:  # fmt: skip
-        context = browser.new_context(
-            viewport={"width": width, "height": height},
-            color_scheme="dark" if dark else "light",
-            reduced_motion="reduce",
-            **options,
-        )
-        contexts.append(context)
-        context.set_default_timeout(45_000)
-        watcher.attach(context)
-        page = context.new_page()
+        if new or options:
+            own.append(window := Window.of(browser, **options))
+        else:
+            shared.append(window := windows.pop() if windows else Window.of(browser))
+        window.watcher.origin = studio.origin
+        window.watcher.problems.clear()
+        page = window.page
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(media="null", color_scheme="dark" if dark else "light",
+                           reduced_motion="reduce")  # fmt: skip
         page.goto(f"{studio.origin}/?token={studio.token}{path}")
         page.locator("main > p.wait").first.wait_for(state="detached")  # the area is loaded
         return page
 
     yield opened
-    for context in contexts:
-        context.close()
-    assert watcher.problems == []
+    problems = [problem for window in own + shared for problem in window.watcher.problems]
+    for window in shared + own:
+        if window in own or window.page.is_closed():
+            window.context.close()
+        else:
+            window.empty()
+            windows.append(window)
+    assert problems == []
 
 
 @pytest.fixture

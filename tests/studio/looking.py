@@ -64,3 +64,17 @@ def at(part: Any, label: str, row: int, column: int) -> Any:
 def focused(page: Any, selector: str) -> None:
     """Waits until what has the focus matches: it follows a new address a moment later."""
     page.wait_for_function("to => document.activeElement.matches(to)", arg=selector)
+
+
+def violations(page: Any, axe: str, within: str = "html") -> list[str]:
+    """Serious and critical findings, one line each."""
+    page.evaluate(axe)
+    found = page.evaluate(
+        "async at => (await axe.run(at, {resultTypes: ['violations']})).violations", within
+    )
+    return [
+        f"{one['id']} ({one['impact']}): {node['html'][:160]} {node.get('failureSummary', '')}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]

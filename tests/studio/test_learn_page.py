@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.studio.looking import focused
+from tests.studio.looking import focused, violations
 
 PARTS = (
     "input", "step", "map", "lab", "example", "scaling", "softmax", "future", "apply", "heads",
     "next", "not", "stays",
 )  # fmt: skip
-AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
-
-
-@pytest.fixture(scope="session")
-def axe() -> str:
-    if AXE.is_file():
-        return AXE.read_text("utf-8")
-    if os.environ.get("CI") == "true":
-        pytest.fail("axe-core is not installed: run `npm ci` in web/")
-    pytest.skip("axe-core is not installed: run `npm ci` in web/")
 
 
 def ready(page: Any) -> Any:
@@ -36,18 +24,6 @@ def ready(page: Any) -> Any:
     page.locator("#not").get_by_text("of the 25 heads").wait_for()
     page.locator("#not").get_by_role("link", name="Open it in Explore").wait_for()
     return page
-
-
-def violations(page: Any, axe: str) -> list[str]:
-    """Serious and critical findings, one line each."""
-    page.evaluate(axe)
-    found = page.evaluate("async () => (await axe.run(document)).violations")
-    return [
-        f"{one['id']} ({one['impact']}): {node['html'][:160]} {node.get('failureSummary', '')}"
-        for one in found
-        if one["impact"] in ("serious", "critical")
-        for node in one["nodes"]
-    ]
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -72,7 +48,7 @@ def test_axe_finds_nothing_serious_in_any_stage(page: Any, axe: str) -> None:
     step = ready(page).locator("#step")
     for name in ("Q, K, V", "Scores", "Scaled", "Masked", "Output"):
         step.get_by_role("tab", name=name, exact=True).click()
-        assert violations(page, axe) == []
+        assert violations(page, axe, "#step") == []
 
 
 @pytest.mark.parametrize("width", [360, 414, 768, 1024, 1440, 2560, 3840])
@@ -257,15 +233,3 @@ def test_a_weight_is_not_taught_as_what_matters(page: Any) -> None:
     said = ready(page).locator(".intro").first.inner_text()
     assert "matter to me" not in said
     assert "not how much that word matters" in said
-
-
-def test_the_first_paint_comes_within_a_second(open_tab: Callable[..., Any]) -> None:
-    """The best of five, since other tests may be at work on the same machine."""
-    page = ready(open_tab())
-    paints = []
-    for _ in range(5):
-        page.reload()
-        ready(page)
-        entry = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
-        paints.append(page.evaluate(entry))
-    assert min(paints) < 1000, paints

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from limelight import live
+from limelight.studio.api.learn_live import ToLook, learn_looks
 from limelight.studio.api.live import ToMeasure, ToRun, live_effects, live_models, live_run
 from limelight.studio.endpoint import Nothing
 from limelight.studio.studio import Studio
@@ -58,6 +59,20 @@ def test_effects_are_the_library_s(gpt: live.Model) -> None:
     expected = gpt.effects(LINE)
     assert np.abs(np.array(found.change) - expected.change).max() < 1e-5
     assert found.answer == "n"
+
+
+def test_what_took_many_runs_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    studio, gone = Studio(), Cancel()
+    gone.set()
+    with pytest.raises(Gone):  # nobody waited for it: nothing is kept
+        live_effects(studio, ToMeasure("gpt", LINE), gone)
+    asked = [
+        lambda: live_effects(studio, ToMeasure("gpt", LINE), Cancel()),
+        lambda: learn_looks(studio, ToLook(LINE), Cancel()),
+    ]
+    first = [ask() for ask in asked]
+    monkeypatch.setattr(live.Model, "run", None)
+    assert [ask() for ask in asked] == first
 
 
 def test_typing_on_computes_the_new_tokens_alone(

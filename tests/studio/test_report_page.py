@@ -19,7 +19,7 @@ from limelight.report import bundle, write_report
 from limelight.report.page import built
 from tests.studio import samples
 from tests.studio.conftest import Watcher
-from tests.studio.looking import close, figures
+from tests.studio.looking import close, figures, violations
 
 Open = Callable[..., Any]
 MAP = re.compile("Weights of")
@@ -107,20 +107,13 @@ def test_hostile_tokens_are_text(open_file: Open, file: Path) -> None:
 @pytest.mark.parametrize("width", [360, 1440])
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_fits_and_axe_finds_nothing_serious(
-    open_file: Open, file: Path, width: int, dark: bool
+    open_file: Open, file: Path, axe: str, width: int, dark: bool
 ) -> None:
-    page = open_file(file, width=width, dark=dark, bypass_csp=True)
+    page = open_file(file, width=width, dark=dark)
     page.get_by_role("application", name=MAP).wait_for()
     page.wait_for_timeout(300)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    axe = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
-    if not axe.is_file():
-        pytest.skip("axe-core is not installed: run `make web`")
-    page.add_script_tag(path=str(axe))
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    serious = [(one["id"], [node["target"] for node in one["nodes"]])
-               for one in found["violations"] if one["impact"] in ("serious", "critical")]  # fmt: skip
-    assert serious == []
+    assert violations(page, axe) == []
 
 
 def test_a_head_without_its_vectors_says_so(open_file: Open, tmp_path: Path) -> None:

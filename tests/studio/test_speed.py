@@ -62,14 +62,14 @@ def test_a_cell_and_an_answer_within_50_ms(studio: Running, tokens_4k: str) -> N
 
 @pytest.mark.parametrize("where", ["#/learn", "#/explore", "#/explore/sample", "#/watch/run"])
 def test_first_paint_within_a_second(open_tab: Callable[..., Any], where: str) -> None:
-    painted = []
-    for _ in range(3):
-        page = open_tab(where)
-        page.wait_for_load_state("networkidle")
+    painted: list[float] = []
+    while min(painted, default=1000) >= 1000:
+        assert len(painted) < 3, painted
+        page = open_tab(where, new=True)
+        page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
         painted.append(
             page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
         )
-    assert min(painted) < 1000, painted
 
 
 def hammer(running: Running, seconds: float) -> tuple[int, list[str]]:

@@ -77,11 +77,15 @@ def learn_journey(studio: Studio, asked: ToFollow, cancel: Cancel) -> JourneyInf
 
 
 def learn_looks(studio: Studio, asked: ToLook, cancel: Cancel) -> LooksInfo:
-    run = _run(studio, asked.text, cancel)
-    guess = run.next(1)[0]
-    found = [LookInfo(look.layer, look.head, look.key, look.weight, look.brought, look.change)
-             for look in looks(run)]  # fmt: skip
-    return LooksInfo(list(run.tokens), guess.token, guess.probability, found)
+    def measured() -> LooksInfo:
+        run = _run(studio, asked.text, cancel)
+        guess = run.next(1)[0]
+        found = [LookInfo(look.layer, look.head, look.key, look.weight, look.brought, look.change)
+                 for look in looks(run)]  # fmt: skip
+        return LooksInfo(list(run.tokens), guess.token, guess.probability, found)
+
+    info: LooksInfo = studio.stage.measured.get(asked, measured)
+    return info
 
 
 def _run(studio: Studio, text: str, cancel: Cancel) -> live.Run:

@@ -10,7 +10,7 @@ import hashlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -18,6 +18,7 @@ from limelight import live
 from limelight.errors import ArgumentError
 from limelight.studio.answers import Missing, NotFound
 from limelight.studio.api.asked import Few, Index, Name
+from limelight.studio.cache import Cache
 from limelight.studio.endpoint import Asked, Endpoint, Nothing
 from limelight.studio.work import Cancel
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from limelight.studio.studio import Studio
 
 MOST_TOKENS = 1024
+MEASURED = 32  # answers that took many runs of a model, kept for who asks the same
 TITLES = {
     "gpt": "Shakespeare, a letter a token",
     "code": "Python, a letter a token",
@@ -86,11 +88,12 @@ class ToMeasure(Asked, frozen=True):
 
 @dataclass
 class Stage:
-    """The live models that were asked for, and the last runs, to continue from."""
+    """The live models in use, the last run, to continue from, and what was measured."""
 
     models: dict[str, live.Model] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     last: live.Run | None = None
+    measured: Cache[Any] = field(default_factory=lambda: Cache(MEASURED))
 
     def model(self, name: str, progress: Callable[[str], None]) -> live.Model:
         if name not in live.NAMES:
@@ -129,12 +132,16 @@ def live_effects(studio: Studio, asked: ToMeasure, cancel: Cancel) -> LiveEffect
     def step(_: str) -> None:
         cancel.check()
 
-    with stage.lock:
-        model = stage.model(asked.model, step)
-    _check(model, asked.text)
-    found = model.effects(asked.text, progress=step)
-    assert found.answer is not None
-    return LiveEffects(found.answer, found.before, found.change.tolist())
+    def measured() -> LiveEffects:
+        with stage.lock:
+            model = stage.model(asked.model, step)
+        _check(model, asked.text)
+        found = model.effects(asked.text, progress=step)
+        assert found.answer is not None
+        return LiveEffects(found.answer, found.before, found.change.tolist())
+
+    effects: LiveEffects = stage.measured.get(asked, measured)
+    return effects
 
 
 def _run(
