@@ -58,17 +58,17 @@ def test_gradients_again_are_those_of_the_formula(mask: str, health: bool) -> No
     for _ in range(3):
         given = [x.requires_grad_() for x in drawn(1, 2, 300, 64)]
         grad = torch.randn_like(given[0])
-        wide = [x.detach().double().requires_grad_() for x in given]
-        s = (wide[0] @ wide[1].mT / 8.0).masked_fill(~allowed.cuda(), float("-inf"))
-        want = torch.autograd.grad(s.softmax(-1) @ wide[2], wide, grad.double())
+        wide = [x.detach().cpu().double().requires_grad_() for x in given]
+        s = (wide[0] @ wide[1].mT / 8.0).masked_fill(~allowed, float("-inf"))
+        want = torch.autograd.grad(s.softmax(-1) @ wide[2], wide, grad.cpu().double())
         if health:
             seen = ll.inspect(*given, mask=rule)
             output = seen.output
-            assert (seen.health.logsumexp - s.logsumexp(-1)).abs().max() < 1e-3
+            assert (seen.health.logsumexp.cpu() - s.logsumexp(-1)).abs().max() < 1e-3
         else:
             output = ll.attention(*given, mask=rule)
         for got, right in zip(torch.autograd.grad(output, given, grad), want, strict=True):
-            assert (got - right).abs().max() < 0.02 * right.abs().max()
+            assert (got.cpu() - right).abs().max() < 0.02 * right.abs().max()
 
 
 def test_health_has_gradients_when_it_is_run_again() -> None:
