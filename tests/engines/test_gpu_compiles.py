@@ -48,7 +48,7 @@ PORTABLE: dict[str, tuple[str, int, dict[str, Any]]] = {
     "A100, 128, bias and mask": ("A100", 128, {"dense": True, "bias": True}),
     "H100, 128, causal": ("H100", 128, {"causal": True}),
     "H100, 256, bias and mask": ("H100", 256, {"dense": True, "bias": True}),
-    "A100, 64, dropout": ("A100", 64, {"dropout": True}),
+    "4090, 128, dropout": ("4090", 128, {"dropout": True}),
 }
 
 

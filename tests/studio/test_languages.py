@@ -173,3 +173,37 @@ def test_the_choice_is_kept_carried_and_marked(page: Any) -> None:
     page.get_by_role("heading", name="Attention, with the lights on.").wait_for()
     assert foot.count() == 0
     assert page.locator("html").get_attribute("lang") == "en"
+
+
+# What is said in English on a page of another language, as words that stand alone.
+SAMPLES = """() => {
+  const words = new Set("The the curious cat watched bird dog chased".split(" "));
+  const found = [];
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const node = walk.currentNode.parentElement;
+    if (words.has(walk.currentNode.data.trim()) && node.closest("[lang]").lang !== "en")
+      found.push(node.outerHTML.slice(0, 160));
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_words_of_the_examples_are_marked_as_english(tab: Any, language: str) -> None:
+    for address in ("input.placed=0", "step.stage=compare", "step.stage=mix", "future.ahead=1",
+                    "heads.row=2"):  # fmt: skip
+        said(tab, language, [address])
+        assert tab.evaluate(SAMPLES) == []
+    assert tab.locator("#step table [lang=en]").count() > 0
+    assert tab.locator("#next textarea").get_attribute("lang") == "en"
+
+
+@pytest.mark.parametrize(
+    ("language", "large"), [("de", "2\u202f000"), ("es", "2000"), ("en", "2,000")]
+)
+def test_large_numbers_are_grouped_as_the_language_does(
+    tab: Any, language: str, large: str
+) -> None:
+    said(tab, language, ["lab.keys=4"])
+    assert re.search(r"\d[\d,\u202f]*0", tab.locator("#lab span.mean").inner_text())[0] == large

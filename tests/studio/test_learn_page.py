@@ -51,6 +51,19 @@ def test_axe_finds_nothing_serious_in_any_stage(page: Any, axe: str) -> None:
         assert violations(page, axe, "#step") == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_serious_on_the_projector(
+    open_tab: Callable[..., Any], axe: str, dark: bool
+) -> None:
+    page = open_tab("#/learn/input?learn.projector=1", width=1024, height=768, dark=dark)
+    for part in PARTS:
+        page.evaluate("hash => (location.hash = hash)", f"#/learn/{part}?learn.projector=1")
+        page.locator(f"#{part}").wait_for()
+        page.wait_for_load_state("networkidle")
+        assert violations(page, axe) == []
+
+
 @pytest.mark.parametrize("width", [360, 414, 768, 1024, 1440, 2560, 3840])
 def test_nothing_is_wider_than_the_window(open_tab: Callable[..., Any], width: int) -> None:
     page = ready(open_tab(width=width))

@@ -15,7 +15,13 @@ import pytest
 import limelight.notebook as nb
 from limelight.lessons import PARTS, write_lessons, write_site
 from limelight.lessons.data import STATE
-from tests.studio import test_learn, test_learn_apply, test_learn_scaling, test_learn_training
+from tests.studio import (
+    test_learn,
+    test_learn_apply,
+    test_learn_page,
+    test_learn_scaling,
+    test_learn_training,
+)
 from tests.studio.conftest import Watcher, missing_for_browser
 from tests.studio.looking import percent
 
@@ -234,3 +240,31 @@ def test_exercises_are_checked_in_the_language(open_page: Callable[..., Any], fo
         part.get_by_text(said).wait_for()
     part.get_by_role("button", name="Zeig es mir").click()
     part.get_by_text("Key 0: 5 / √2 = 3.535534").wait_for()
+
+
+axe = test_learn_page.axe
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("language", ["en", "de", "es"])
+def test_axe_finds_nothing_serious_in_any_language(
+    open_page: Callable[..., Any], folder: Path, axe: str, language: str, dark: bool
+) -> None:
+    page = open_page(f"file://{folder}/lessons.html#/learn?page.language={language}", dark=dark)
+    page.wait_for_function("code => document.documentElement.lang === code", arg=language)
+    page.locator("#apply .board:not(.waiting)").wait_for()
+    page.locator("#training .waiting").wait_for(state="detached")
+    assert test_learn_page.violations(page, axe) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", PARTS)
+def test_axe_finds_nothing_serious_in_a_part_alone(
+    open_page: Callable[..., Any], tmp_path: Path, axe: str, part: str
+) -> None:
+    write_lessons(tmp_path / "part.html", part)
+    page = open_page(f"file://{tmp_path}/part.html")
+    page.locator(f"#{part}").wait_for()
+    page.wait_for_timeout(500)
+    assert test_learn_page.violations(page, axe) == []

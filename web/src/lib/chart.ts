@@ -1,4 +1,5 @@
 /** A small line chart's geometry: axes, ticks, and the paths of a mean and of what lies around it. */
+import { grouped } from "./language.svelte";
 import type { Real } from "./schema";
 
 export interface Line {
@@ -69,7 +70,7 @@ export function holding(values: readonly Real[], ...also: number[]): Axis {
 /** A tick in few digits: 1,200, 0.05, 1e−6. */
 export function short(tick: number): string {
   const size = Math.abs(tick);
-  const text = size && (size < 1e-4 || size >= 1e7) ? tick.toExponential().replace("e+", "e") : tick.toLocaleString("en", { maximumFractionDigits: 6 });
+  const text = size && (size < 1e-4 || size >= 1e7) ? tick.toExponential().replace("e+", "e") : grouped(tick, { maximumFractionDigits: 6 });
   return text.replaceAll("-", "−");
 }
 

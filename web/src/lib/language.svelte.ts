@@ -126,3 +126,12 @@ export function t(message: string | TemplateStringsArray, ...values: (string | n
   const text = catalogue?.texts[form] ?? form;
   return fill(text, (n) => String(values[n - 1]));
 }
+
+/**
+ * A large number as the language groups its digits. The decimal sign of all pages is a point, so that numbers can
+ * be typed and compared as they stand: where a language groups by points, a narrow space does it.
+ */
+export function grouped(value: number, options?: Intl.NumberFormatOptions): string {
+  const parts = new Intl.NumberFormat(language.now, options).formatToParts(value);
+  return parts.map(({ type, value: text }) => (type === "decimal" ? "." : type === "group" && text === "." ? "\u202f" : text)).join("");
+}

@@ -102,7 +102,8 @@ def _first(
     """The first tile that fits the chip's shared memory, the last one in any case.
 
     `lines` are of how many rows of a head's size a program holds, and how many a stage brings. A
-    bias and a boolean array come in stages too.
+    bias and a boolean array come in stages too. Of dropout's cells up to two bytes each change
+    threads by way of it.
     """
     if launch.INTERPRETED:
         return Blocks(64, 64, 4, 1)
@@ -114,6 +115,8 @@ def _first(
     for tile in tiles:
         held, brought = lines(tile)
         cells = (tile.stages - 1) * tile.rows * tile.keys * cell
+        if call.dropout is not None:
+            cells += 2 * tile.rows * tile.keys
         if (held + tile.stages * brought) * line + cells <= room:
             return tile
     return tiles[-1]

@@ -72,9 +72,9 @@ def stays(form, heads, rows, start, BN: tl.constexpr, TURNED: tl.constexpr):
         bits = tl.sum(tl.reshape(tl.join(tl.join(a, b), tl.join(c, d)), [4 * BLOCKS, BM, 4]), 2)
         bits = tl.reshape(bits, [BLOCKS, 1, 4, 1, BM])
         at = eighths[None, :, None, None, None] + pair[None, None, None, :, None]
-        cells = tl.reshape((bits >> at.to(tl.uint32)) & 1, [BN, BM])
+        cells = tl.reshape((bits >> at.to(tl.uint32)) & 1 != 0, [BN, BM])
     else:
         bits = tl.reshape(a | b | c | d, [BM, BLOCKS, 1, 4, 1])
         at = eighths[None, None, :, None, None] + pair[None, None, None, None, :]
-        cells = tl.reshape((bits >> at.to(tl.uint32)) & 1, [BM, BN])
-    return cells != 0
+        cells = tl.reshape((bits >> at.to(tl.uint32)) & 1 != 0, [BM, BN])
+    return cells

@@ -31,24 +31,59 @@ def seed_at(ptr):
 
 
 @gluon.jit
+def _times(x, FACTOR: gl.constexpr):
+    """The high and the low half of a product, which is one instruction."""
+    return gl.inline_asm_elementwise(
+        "{ .reg .b64 t; mul.wide.u32 t, $2, " + FACTOR + "; mov.b64 {$1, $0}, t; }",
+        "=r,=r,r", [x], dtype=(gl.uint32, gl.uint32), is_pure=True, pack=1,
+    )  # fmt: skip
+
+
+@gluon.constexpr_function
+def _key_asm(step, i):
+    """PTX of x ^ y ^ k, k a round's key."""
+    key = f"add.u32 k, $3, {i * step % 2**32};"
+    return "{ .reg .b32 k; " + key + " lop3.b32 $0, $1, $2, k, 0x96; }"
+
+
+@gluon.jit
+def _mix(x, y, key, ASM: gl.constexpr):
+    """Twenty keys, if they were sums, would be kept in registers from one tile to the next."""
+    return gl.inline_asm_elementwise(
+        ASM, "=r,r,r,r", [x, y, key], dtype=gl.uint32, is_pure=True, pack=1
+    )
+
+
+@gluon.jit
 def _philox(seed, counters, rows, head):
     """Philox4x32-10, four words for each counter and row."""
-    low = seed.low
-    high = seed.high
     a = counters.to(gl.uint32)
     b = rows.to(gl.uint32)
-    c = head.to(gl.uint32)
+    c = (rows * 0 + head).to(gl.uint32)
     d = seed.offset
-    for _ in gl.static_range(10):
-        left = a.to(gl.uint64) * 0xD2511F53
-        right = c.to(gl.uint64) * 0xCD9E8D57
-        a = (right >> 32).to(gl.uint32) ^ b ^ low
-        b = right.to(gl.uint32)
-        c = (left >> 32).to(gl.uint32) ^ d ^ high
-        d = left.to(gl.uint32)
-        low += 0x9E3779B9
-        high += 0xBB67AE85
+    for i in gl.static_range(10):
+        left, d_next = _times(a, "0xD2511F53")
+        right, b_next = _times(c, "0xCD9E8D57")
+        a = _mix(right, b, seed.low, _key_asm(0x9E3779B9, i))
+        c = _mix(left, d, seed.high, _key_asm(0xBB67AE85, i))
+        b = b_next
+        d = d_next
     return a, b, c, d
+
+
+@gluon.jit
+def _bytes(word, WHICH: gl.constexpr):
+    """Two bytes of a word as a number: prmt's choice, 4 for 0."""
+    return gl.inline_asm_elementwise(
+        "prmt.b32 $0, $1, 0, " + WHICH + ";", "=r,r", [word],
+        dtype=gl.uint32, is_pure=True, pack=1,
+    )  # fmt: skip
+
+
+@gluon.jit
+def _four(word):
+    """The 16 bits of a word's four cells: from bit 0, 8, 16 and, around its end, 24."""
+    return word & 0xFFFF, _bytes(word, "0x4421"), word >> 16, _bytes(word, "0x4403")
 
 
 @gluon.constexpr_function
@@ -81,22 +116,20 @@ def draw(seed, head, first, start, WIDTH: gl.constexpr):
 def stays(words, threshold, LAYOUT: gl.constexpr):
     """Which cells of [64 rows, keys] stay, by the words that `draw` gave."""
     WIDTH: gl.constexpr = 64 * words.shape[2]
-    around = ((words << 8) & 0xFFFF) | (words >> 24)
-    cells = gl.join(
-        gl.join(words & 0xFFFF, words >> 16), gl.join((words >> 8) & 0xFFFF, around)
-    )  # [64, counter, 64 keys, word, half, neighbour]
+    a, b, c, d = _four(words)
+    cells = gl.join(gl.join(a, c), gl.join(b, d))  # [.., counter, 64 keys, word, half, neighbour]
     cells = cells.permute([0, 2, 3, 4, 1, 5]).reshape([64, WIDTH])
     return gl.convert_layout(cells, LAYOUT, assert_trivial=True) >= threshold
 
 
 @gluon.jit
-def _fallen_bits(word, threshold):
-    """Bits 0 to 3: which of a word's four cells fall."""
-    bits = ((word & 0xFFFF) < threshold).to(gl.uint32)
-    bits |= (((word >> 8) & 0xFFFF) < threshold).to(gl.uint32) << 1
-    bits |= ((word >> 16) < threshold).to(gl.uint32) << 2
-    around = ((word << 8) & 0xFFFF) | (word >> 24)
-    return bits | (around < threshold).to(gl.uint32) << 3
+def _falls(bits, word, threshold):
+    """The bits moved up by four, and below them which of a word's four cells fall."""
+    a, b, c, d = _four(word)
+    bits = bits << 1 | (d - threshold) >> 31
+    bits = bits << 1 | (c - threshold) >> 31
+    bits = bits << 1 | (b - threshold) >> 31
+    return bits << 1 | (a - threshold) >> 31
 
 
 @gluon.constexpr_function
@@ -121,8 +154,8 @@ def fallen(seed, threshold, head, first, row0, ROWS: gl.constexpr):
     rows = row0 + gl.arange(0, ROWS, gl.SliceLayout(0, DRAWN))[None, :]
     counters = first // 16 + gl.arange(0, 4, gl.SliceLayout(1, DRAWN))[:, None]
     a, b, c, d = _philox(seed, counters, rows, head)
-    bits = _fallen_bits(a, threshold) | _fallen_bits(b, threshold) << 4
-    bits |= (_fallen_bits(c, threshold) | _fallen_bits(d, threshold) << 4) << 8
+    bits = _falls(_falls(d * 0, d, threshold), c, threshold)
+    bits = _falls(_falls(bits, b, threshold), a, threshold)
     even, odd = bits.reshape([4, ROWS // 2, 2]).split()
     HELD: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, _turned(ROWS)))
     held = gl.convert_layout(even | odd << 16, HELD)

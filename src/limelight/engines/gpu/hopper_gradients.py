@@ -43,10 +43,10 @@ class Tile:
 def tile_for(size: int, busy: bool, by_entropy: bool, drops: bool) -> Tile:
     """The tile for a padded size (64 or 128), as measured on an H200 at 2k to 16k.
 
-    Entropies' gradients, and what dropout draws, need room in shared memory.
+    Entropies' gradients, and what dropout draws beside other things, need room in shared memory.
     """
     if size == 128:
-        return Tile(64, 2 if by_entropy or drops else 3, False, not busy, 208)
+        return Tile(64, 2 if by_entropy or (drops and busy) else 3, False, not busy, 208)
     if busy or drops:  # a softcap, a bias or a mask read cell by cell needs the registers
         return Tile(64, 3, True, False, 184)
     return Tile(128, 2, False, False, 208)
