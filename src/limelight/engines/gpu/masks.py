@@ -61,9 +61,9 @@ def mask_arguments(allowed: Allowed, device: torch.device) -> MaskArguments:
         spans = remember(host, ("spans",), lambda: torch.tensor(host, device=device), device)
     if allowed.dense is not None:
         return _arguments(allowed, spans, allowed.dense.view(torch.uint8))
-    known: MaskArguments | None = allowed.memory.get(device)
+    known: MaskArguments | None = allowed.memory.get(("arguments", device))
     if known is None or known.spans is not spans:
-        known = allowed.memory.keep(device, _arguments(allowed, spans, None))
+        known = allowed.memory.keep(("arguments", device), _arguments(allowed, spans, None))
     return known
 
 
