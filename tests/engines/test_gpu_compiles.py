@@ -21,11 +21,11 @@ pytestmark = pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not
 
 SPILLED = 256  # bytes of registers that may be set aside, in the loop over masked blocks
 HOPPER: dict[str, tuple[int, bool, dict[str, Any]]] = {
+    "128, causal, health": (128, True, {"causal": True}),
+    "128": (128, False, {}),
     "64, health": (64, True, {}),
     "64, causal": (64, False, {"causal": True}),
     "64, bias and mask": (64, True, {"dense": True, "bias": True}),
-    "128": (128, False, {}),
-    "128, causal, health": (128, True, {"causal": True}),
     "128, softcap, sinks": (128, True, {"softcap": 20.0, "sinks": True}),
     "256, causal": (256, False, {"causal": True}),
     "256, health": (256, True, {}),
@@ -53,9 +53,9 @@ PORTABLE: dict[str, tuple[str, int, dict[str, Any]]] = {
 
 
 def first_quick(kinds: Iterable[str]) -> list[Any]:
-    """Two of them are compiled by default, all in the slow tests: each takes many seconds."""
-    return [kind if at < 2 else pytest.param(kind, marks=pytest.mark.slow)
-            for at, kind in enumerate(kinds)]  # fmt: skip
+    """The first is compiled by default, all others in the slow tests: each takes many seconds."""
+    first, *others = kinds
+    return [first, *(pytest.param(kind, marks=pytest.mark.slow) for kind in others)]
 
 
 @pytest.mark.parametrize("kind", first_quick(HOPPER))
