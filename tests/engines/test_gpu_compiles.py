@@ -150,12 +150,12 @@ def call_of(size: int, what: dict[str, Any]) -> Any:
 def hopper(kind: str) -> str:
     """What ptxas says of the kernel that a call of this kind would start on an H100 or H200."""
     from limelight.engines import hopper
-    from limelight.engines.gpu import hopper_forward
+    from limelight.engines.gpu import hopper_forward, launch
 
     size, health, what = HOPPER[kind]
     compiled = compiling(90)
     call = call_of(size, what)
-    hopper.tiles(call, health)(call)
+    hopper.tiles(call, health, launch.empty_state)(call)
     return assembled(compiled, hopper_forward.forward_kernel)
 
 
@@ -196,7 +196,7 @@ def portable(kind: str) -> str:
     """The kernels of a forward and a backward pass on a chip, and their bytes of shared memory."""
     import torch
 
-    from limelight.engines.gpu import blocks, gradients, portable
+    from limelight.engines.gpu import blocks, gradients, launch, portable
     from limelight.reference import State
 
     chip, size, what = PORTABLE[kind]
@@ -204,7 +204,7 @@ def portable(kind: str) -> str:
     compiled = compiling(architecture)
     blocks.chip = lambda device: blocks.Chip(100, shared)  # type: ignore[assignment]
     call = call_of(size, what)
-    portable.tiles(call, True)(call)
+    portable.tiles(call, True, launch.empty_state)(call)
     rows = torch.zeros(call.query.shape[:3])
     state = State(torch.zeros_like(call.query), rows, rows, rows)
     gradients.backward(call, state, torch.zeros_like(call.query), None, None)
