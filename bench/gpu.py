@@ -3,7 +3,7 @@
     PYTHONPATH=src python bench/gpu.py                 everything, some minutes
     PYTHONPATH=src python bench/gpu.py --only forward  one part: limits, forward, shapes, training,
                                                        backward, masks, kinds, decode, eager,
-                                                       small, picture
+                                                       small, step, picture
     PYTHONPATH=src python bench/gpu.py --write bench/results/h200.md
 
 All contenders of a row are measured in turn, in another order each round, and the median is taken,
@@ -99,6 +99,7 @@ def ours(name: str, call: Any, health: bool) -> Callable[[], Any]:
     return lambda: module.forward(call, health=health)
 
 
+LESS = {"µs": 1e3, "ms": 1.0}  # units of a time, of which less is better
 Row = tuple[str, float, dict[str, float]]  # label, work, milliseconds of each contender
 
 
@@ -114,7 +115,7 @@ def table(title: str, rows: list[Row], unit: str, per: str, digits: int = 0) -> 
                 cells.append("–")
                 continue
             rate = work / times[name] / 1e9
-            cell = f"{times[name] * 1e3:.1f}" if unit == "µs" else f"{rate:.{digits}f}"
+            cell = f"{times[name] * LESS[unit]:.1f}" if unit in LESS else f"{rate:.{digits}f}"
             if name.startswith("limelight") and per in times:
                 cell += f" ({times[per] / times[name]:.2f}×)"
             cells.append(cell)
@@ -446,6 +447,35 @@ def _new_lengths() -> float:
     return statistics.median(taken[1:])
 
 
+def step() -> Iterator[str]:
+    """A training step of a Llama of a billion parameters over 8,192 tokens, beside torch's own."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from limelight import hf
+
+    hf.register()
+    config = LlamaConfig(
+        hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32,
+        num_key_value_heads=8, vocab_size=32_000, max_position_embeddings=8192, use_cache=False,
+    )  # fmt: skip
+    with torch.device("cuda"):
+        model = LlamaForCausalLM(config).to(torch.bfloat16).train()
+    tokens = torch.randint(0, config.vocab_size, (1, 8192), device="cuda")
+
+    def run(name: str) -> Callable[[], Any]:
+        def train() -> Any:
+            model.set_attn_implementation(name)
+            model(tokens, labels=tokens).loss.backward()
+            model.zero_grad()
+
+        return train
+
+    contenders = {"sdpa": run("sdpa"), "limelight": run("limelight")}
+    times = timed(contenders, rounds=7, budget_ms=1.0)
+    yield table("A training step, Llama of 1.0 billion, 8,192 tokens", [("step", 0.0, times)], "ms",
+                "sdpa")  # fmt: skip
+
+
 def picture() -> Iterator[str]:
     n = 131_072
     q, k = normal(1, 1, n, 64), normal(1, 1, n, 64)
@@ -462,7 +492,7 @@ def picture() -> Iterator[str]:
 
 
 PARTS = (
-    limits, forward, shapes, training, backward, masks, kinds, decode, eager, small, picture
+    limits, forward, shapes, training, backward, masks, kinds, decode, eager, small, step, picture
 )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """What saves a run whose attention dies? A small GPT at learning rates that are too large.
 
-    python examples/remedies.py --data tinyshakespeare.txt -o runs/
+    python examples/remedies.py --data tinyshakespeare.txt -o runs/ --workers 8
 
 Each learning rate is trained with nothing, and with each remedy, over the same seeds and batches:
   none      as it is
@@ -22,6 +22,9 @@ import json
 import math
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +154,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--seeds", type=int, help="3; 1 with --quick")
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
+    parser.add_argument("--workers", type=int, default=1, help="runs side by side (1)")
     parser.add_argument("--quick", action="store_true", help="a smaller model, to try it")
     parser.add_argument("-o", "--output", type=Path, required=True, help="a folder for the runs")
     options = parser.parse_args()
@@ -159,7 +163,12 @@ def main() -> None:
     text = Text.of(shakespeare(options.data))
     options.output.mkdir(parents=True, exist_ok=True)
     jobs = list(itertools.product(REMEDIES, options.rates, seeds))
-    done = [run(*job, text, options) for job in track(jobs, "training")]
+    one = partial(_job, text=text, options=options)
+    if options.workers == 1:
+        done = [one(job) for job in track(jobs, "training")]
+    else:
+        with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+            done = list(track(pool.map(one, jobs), "training", len(jobs)))
     facts = {"steps": options.steps, "batch": options.batch, "device": device(),
              **(QUICK if options.quick else SIZE)}  # fmt: skip
     target = options.output / "remedies.json"
@@ -171,6 +180,10 @@ def main() -> None:
         print(f"{rate:>8g} {remedy:<8} {sum(bool(one['died']) for one in mine)}/{len(mine):<3} "
               f"{_mean(mine, 'loss'):>8} {_mean(mine, 'largest'):>14} "
               f"{_mean(mine, 'seconds'):>8}")  # fmt: skip
+
+
+def _job(job: tuple[str, float, int], text: Text, options: argparse.Namespace) -> dict[str, Any]:
+    return run(*job, text, options)
 
 
 def _mean(runs: list[dict[str, Any]], name: str) -> str:

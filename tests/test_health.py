@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import limelight as ll
+from limelight import health as health_module
 from limelight.capture.health import cell
 from limelight.health import PEAKED, SATURATED, Health, written
 from tests.cases import CASES, HERE, Case, widest
@@ -147,19 +148,19 @@ def test_rows_that_are_not_a_number_are_said_so() -> None:
     json.dumps(health.to_dict(), allow_nan=False)
 
 
-def test_keys_are_counted_once_and_when_asked_for() -> None:
-    row, counted = np.ones(3), []
-
-    def count() -> Any:
-        counted.append(1)
-        return np.array([1, 2, 3])
-
-    health = Health.counting(row, row, row, count)
-    assert health.max_logit is row
+def test_figures_are_made_once_and_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    counted = []
+    count = health_module._count
+    monkeypatch.setattr(health_module, "_count", lambda call: counted.append(1) or count(call))
+    x = torch.ones(3, 2)
+    health = ll.inspect(x, x, x, mask=ll.Causal()).health
+    assert health.max_logit is health.max_logit
     assert not counted
     assert health.keys.tolist() == health.keys.tolist() == [1, 2, 3]
     assert counted == [1]
-    again = pickle.loads(pickle.dumps(Health.counting(row, row, row, count)))
+    again = pickle.loads(pickle.dumps(ll.inspect(x, x, x, mask=ll.Causal()).health))
     assert again.keys.tolist() == [1, 2, 3]
+    assert again.entropy.tolist() == health.entropy.tolist()
     with pytest.raises(AttributeError, match="Health has no colour"):
         health.colour  # noqa: B018

@@ -26,7 +26,10 @@ def make() -> list[Path]:
 
 def gpu() -> Page:
     """docs/gpu.md with the tables of an H200, as bench/gpu.py --write left them."""
-    return _with(_with(Page(DOCS / "gpu.md"), "h200-training"), "h200")
+    page = Page(DOCS / "gpu.md")
+    for name in ("h200-training", "h200-masks", "h200-kinds", "h200"):
+        page = _with(page, name)
+    return page
 
 
 def native() -> Page:

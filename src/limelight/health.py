@@ -17,7 +17,6 @@ verdict. The slope alone would mislead: it is small, too, where a row is spread 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from html import escape
@@ -35,6 +34,7 @@ from limelight.writing.numbers import counted
 from limelight.writing.tables import columns
 
 SATURATED, PEAKED = 0.95, 0.80
+_FIGURES = ("max_logit", "logsumexp", "entropy", "keys")
 
 
 @lean
@@ -59,33 +59,25 @@ class Health:
     def of(cls, call: Call, state: State) -> Health:
         """From an engine's state, in the caller's shapes."""
         if is_torch(call.query) and call.sinks is call.bias is call.allowed.dense is None:
-            highest, logsumexp, entropy = (
-                call.restore(x) for x in (state.max_logit, state.logsumexp, state.entropy)
-            )
-            return cls.counting(highest, logsumexp, entropy, lambda: call.restore(_count(call)))
+            later = object.__new__(cls)
+            later.__dict__["_of"] = call, state
+            return later
         keys = _count(call)
         measured = [state.max_logit, state.logsumexp, state.entropy, keys]
         if call.sinks is not None:
             measured.append(count_outcomes(keys, call.sinks))
         return cls(*(call.restore(figure) for figure in measured))
 
-    @classmethod
-    def counting(
-        cls, max_logit: Any, logsumexp: Any, entropy: Any, count: Callable[[], Any]
-    ) -> Health:
-        """Its keys are counted when they are first asked for: on a GPU that takes launches."""
-        made = object.__new__(cls)
-        made.__dict__.update(
-            max_logit=max_logit, logsumexp=logsumexp, entropy=entropy, _counting=count
-        )
-        return made
-
     def __getattr__(self, name: str) -> Any:
-        if name == "keys" and "_counting" in self.__dict__:
-            counted_now = self.__dict__["keys"] = self.__dict__["_counting"]()
-            del self.__dict__["_counting"]
-            return counted_now
-        raise AttributeError(f"{type(self).__name__} has no {name}")
+        """A figure that is first asked for now: on a GPU each takes time, keys a launch."""
+        own = self.__dict__
+        if "_of" not in own or name not in _FIGURES:
+            raise AttributeError(f"{type(self).__name__} has no {name}")
+        call, state = own["_of"]
+        own[name] = found = call.restore(_count(call) if name == "keys" else getattr(state, name))
+        if all(figure in own for figure in _FIGURES):
+            del own["_of"]
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}

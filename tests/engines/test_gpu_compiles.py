@@ -21,11 +21,11 @@ pytestmark = pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not
 
 SPILLED = 256  # bytes of registers that may be set aside, in the loop over masked blocks
 HOPPER: dict[str, tuple[int, bool, dict[str, Any]]] = {
+    "128, causal, health": (128, True, {"causal": True}),
+    "128": (128, False, {}),
     "64, health": (64, True, {}),
     "64, causal": (64, False, {"causal": True}),
     "64, bias and mask": (64, True, {"dense": True, "bias": True}),
-    "128": (128, False, {}),
-    "128, causal, health": (128, True, {"causal": True}),
     "128, softcap, sinks": (128, True, {"softcap": 20.0, "sinks": True}),
     "256, causal": (256, False, {"causal": True}),
     "256, health": (256, True, {}),
@@ -53,9 +53,9 @@ PORTABLE: dict[str, tuple[str, int, dict[str, Any]]] = {
 
 
 def first_quick(kinds: Iterable[str]) -> list[Any]:
-    """Two of them are compiled by default, all in the slow tests: each takes many seconds."""
-    return [kind if at < 2 else pytest.param(kind, marks=pytest.mark.slow)
-            for at, kind in enumerate(kinds)]  # fmt: skip
+    """The first is compiled by default, all others in the slow tests: each takes many seconds."""
+    first, *others = kinds
+    return [first, *(pytest.param(kind, marks=pytest.mark.slow) for kind in others)]
 
 
 @pytest.mark.parametrize("kind", first_quick(HOPPER))
@@ -150,12 +150,12 @@ def call_of(size: int, what: dict[str, Any]) -> Any:
 def hopper(kind: str) -> str:
     """What ptxas says of the kernel that a call of this kind would start on an H100 or H200."""
     from limelight.engines import hopper
-    from limelight.engines.gpu import hopper_forward
+    from limelight.engines.gpu import hopper_forward, launch
 
     size, health, what = HOPPER[kind]
     compiled = compiling(90)
     call = call_of(size, what)
-    hopper.tiles(call, health)(call)
+    hopper.tiles(call, health, launch.empty_state)(call)
     return assembled(compiled, hopper_forward.forward_kernel)
 
 
@@ -196,7 +196,7 @@ def portable(kind: str) -> str:
     """The kernels of a forward and a backward pass on a chip, and their bytes of shared memory."""
     import torch
 
-    from limelight.engines.gpu import blocks, gradients, portable
+    from limelight.engines.gpu import blocks, gradients, launch, portable
     from limelight.reference import State
 
     chip, size, what = PORTABLE[kind]
@@ -204,7 +204,7 @@ def portable(kind: str) -> str:
     compiled = compiling(architecture)
     blocks.chip = lambda device: blocks.Chip(100, shared)  # type: ignore[assignment]
     call = call_of(size, what)
-    portable.tiles(call, True)(call)
+    portable.tiles(call, True, launch.empty_state)(call)
     rows = torch.zeros(call.query.shape[:3])
     state = State(torch.zeros_like(call.query), rows, rows, rows)
     gradients.backward(call, state, torch.zeros_like(call.query), None, None)

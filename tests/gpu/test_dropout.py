@@ -197,6 +197,7 @@ def test_a_checkpointed_part_repeats_itself() -> None:
     same(trained(run, given), trained(lambda *x: checkpoint(run, *x, use_reentrant=False), given))
 
 
+@pytest.mark.filterwarnings("ignore")  # inductor has much to say: TF32, its own deprecations
 def test_compiled() -> None:
     torch.compiler.reset()
     given = drawn(2, 4, 300, 64)

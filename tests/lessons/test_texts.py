@@ -221,3 +221,8 @@ def test_a_sentence_is_found_by_its_form(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_an_unknown_language_is_refused() -> None:
     with pytest.raises(ArgumentError, match="no texts in 'fr': choose en, de, es"):
         texts.translate("Right.", "fr")
+
+
+def test_no_style_says_what_nobody_can_translate() -> None:
+    words = re.compile(r"content:\s*\"[^\"]*[A-Za-z]{2}")
+    assert [name for name, text in sources().items() if words.search(text)] == []

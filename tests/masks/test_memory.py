@@ -60,3 +60,15 @@ def test_copies_begin_without_a_memory() -> None:
     for value in (mask, allowed):
         for other in (copy.copy(value), pickle.loads(pickle.dumps(value))):
             assert not {"memory", "rows"} & set(vars(other))
+
+
+def test_what_kernels_take_and_counts_of_keys_stand_side_by_side() -> None:
+    torch = pytest.importorskip("torch")
+    from limelight.engines.gpu.masks import mask_arguments
+    from limelight.masks.tensors import count_keys
+
+    allowed = ll.Lengths([2, 3]).allowed(3, 4)
+    device = torch.device("cpu")
+    for _ in range(2):
+        assert mask_arguments(allowed, device).slots == 1
+        assert count_keys(allowed, None, device)[:, 0, 0].tolist() == [2, 3]

@@ -45,6 +45,8 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "softmax": ("softmax.scores=2,1,-1", "softmax.scores=2,1,1", "softmax.scores=2,-1,-1"),
 }  # fmt: skip
 
+ADDRESSES = [state for states in SHOWN.values() for state in states]
+
 # What is the same in every language: signs, names, what a model reads, and commands.
 SAME = re.compile(
     r"""[A-Za-zΣΔ]\d?|d_?k|max|[Ss]oftmax|[Aa]rgmax|logits|tanh|ln|float64|W_[QK]|Adam|SGD|BERT
@@ -131,10 +133,17 @@ def said(page: Any, language: str, addresses: list[str]) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("language", OTHERS)
-def test_no_english_is_left(tab: Any, language: str) -> None:
-    addresses = [state for states in SHOWN.values() for state in states]
-    english, other = said(tab, "en", addresses), said(tab, language, addresses)
+@pytest.fixture(scope="module")
+def english(tab: Any) -> dict[str, set[str]]:
+    return said(tab, "en", ADDRESSES)
+
+
+# One language by default, the others in the slow tests: what is not marked for translation is in all.
+@pytest.mark.parametrize(
+    "language", [OTHERS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS[1:])]
+)
+def test_no_english_is_left(tab: Any, english: dict[str, set[str]], language: str) -> None:
+    other = said(tab, language, ADDRESSES)
     left = {}
     for part in ("page", *SHOWN):
         assert len(english[part]) > 10, part

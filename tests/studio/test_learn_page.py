@@ -26,8 +26,12 @@ def ready(page: Any) -> Any:
     return page
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 360])
+@pytest.mark.parametrize(("width", "dark"), [
+    pytest.param(1440, False, id="1440-light"),
+    pytest.param(360, True, id="360-dark"),
+    pytest.param(1440, True, id="1440-dark", marks=pytest.mark.slow),
+    pytest.param(360, False, id="360-light", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_axe_finds_nothing_serious(
     open_tab: Callable[..., Any], axe: str, width: int, dark: bool
 ) -> None:
@@ -64,7 +68,10 @@ def test_axe_finds_nothing_serious_on_the_projector(
         assert violations(page, axe) == []
 
 
-@pytest.mark.parametrize("width", [360, 414, 768, 1024, 1440, 2560, 3840])
+@pytest.mark.parametrize(
+    "width",
+    [360, 768, 1440, 3840, *(pytest.param(n, marks=pytest.mark.slow) for n in (414, 1024, 2560))],
+)
 def test_nothing_is_wider_than_the_window(open_tab: Callable[..., Any], width: int) -> None:
     page = ready(open_tab(width=width))
     for name in ("X", "Q, K, V", "Scores", "Weights", "Output"):

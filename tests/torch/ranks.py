@@ -1,7 +1,7 @@
 """Runs a function on several ranks, each a process of its own, and collects what they return.
 
-Four processes are started once and kept, since importing torch takes longer than any of the tests;
-two or three of them are a group within the four.
+Importing torch takes longer than any of the tests, so the processes are forked from one that has
+imported it; four of them are kept, and two or three are a group within the four.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 MOST = 4
+IMPORTED = ["tests.torch.ranks", "limelight.torch", "torch.distributed.fsdp"]  # before the fork
 _pools: list[Pool] = []
 
 
@@ -28,7 +29,9 @@ class Pool:
     def __init__(
         self, ranks: int, timeout: float = 60.0, backend: str = "gloo", gpus: bool = False
     ) -> None:
-        context = mp.get_context("spawn")
+        context = mp.get_context("spawn" if gpus else "forkserver")  # CUDA is not to be forked
+        if not gpus:
+            context.set_forkserver_preload(IMPORTED)
         self.folder = tempfile.TemporaryDirectory()
         store = os.path.join(self.folder.name, "store")
         self.pipes, self.processes = [], []

@@ -99,9 +99,10 @@ def test_attention_alone_asks_no_engine_for_it(monkeypatch: pytest.MonkeyPatch) 
     asked: list[tuple[Any, Any]] = []
     backward = engine.backward
 
-    def spy(*arguments: Any, grad_logsumexp: Any, grad_entropy: Any) -> Any:
+    def spy(*arguments: Any, grad_logsumexp: Any, grad_entropy: Any, **rest: Any) -> Any:
         asked.append((grad_logsumexp, grad_entropy))
-        return backward(*arguments, grad_logsumexp=grad_logsumexp, grad_entropy=grad_entropy)
+        given = {"grad_logsumexp": grad_logsumexp, "grad_entropy": grad_entropy}
+        return backward(*arguments, **given, **rest)
 
     monkeypatch.setattr(engine, "backward", spy)
     ll.inspect(double(3, 4), double(3, 4), double(3, 4)).output.sum().backward()

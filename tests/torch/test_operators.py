@@ -120,8 +120,11 @@ JOINED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("name", JOINED)
+@pytest.mark.parametrize(("name", "dynamic"), [
+    *((name, True) for name in JOINED),
+    ("window | tensor", None),
+    *(pytest.param(name, None, marks=pytest.mark.slow) for name in JOINED if name != "window | tensor"),
+])  # fmt: skip
 def test_a_mask_joins_a_tensor_in_a_compiled_function(name: str, dynamic: bool | None) -> None:
     torch.compiler.reset()
 

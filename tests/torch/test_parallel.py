@@ -375,38 +375,45 @@ def test_parts_that_do_not_fit_are_told_on_every_rank() -> None:
         pool.close()
 
 
-def fail_in_the_middle(group: Any, how: str) -> str:
-    rank = dist.get_rank(group)
-    query, key = torch.randn(1, 1, 400, 8), torch.randn(1, 1, 400, 64)
-    query = key.clone()
-    if rank == 1:
-        original = exchange.Ring.start
+TIMEOUT = 3.0  # seconds: more than a busy machine keeps a rank waiting
 
-        def failing(self: Any, *arguments: Any, **options: Any) -> Any:
+
+def fail_in_the_middle(group: Any, how: str, folder: Path) -> str:
+    """Rank 1 fails once all have compared what they hold and begun to exchange it."""
+    rank, original = dist.get_rank(group), exchange.Ring.start
+    key = torch.randn(1, 1, 400, 64)
+    parallel = ContextParallel(group, exchange="ring")
+    parallel.attention(key, key, key)  # all are here, and have loaded what they need
+
+    def begin(self: Any, *arguments: Any, **options: Any) -> Any:
+        (folder / str(rank)).touch()
+        if rank == 1:
+            while len(list(folder.iterdir())) < 3:
+                time.sleep(0.01)
             if how == "dies":
                 os._exit(1)
-            time.sleep(9)
-            return original(self, *arguments, **options)
+            time.sleep(TIMEOUT + 3)
+        return original(self, *arguments, **options)
 
-        exchange.Ring.start = failing
+    exchange.Ring.start = begin  # type: ignore[method-assign]
     start = time.monotonic()
     try:
-        ContextParallel(group, exchange="ring").attention(query, key, key)
+        parallel.attention(key, key, key)
     except RankError as error:
         return f"{time.monotonic() - start:.1f} {error}"
     return "no error"
 
 
 @pytest.mark.parametrize("how", ["dies", "lags"])
-def test_a_rank_that_dies_or_lags_is_an_error_on_the_others(how: str) -> None:
-    pool = Pool(3, timeout=2.0)
+def test_a_rank_that_dies_or_lags_is_an_error_on_the_others(how: str, tmp_path: Path) -> None:
+    pool = Pool(3, timeout=TIMEOUT)
     try:
-        answers = pool.run(fail_in_the_middle, how)
+        answers = pool.run(fail_in_the_middle, how, tmp_path)
     finally:
         pool.close()
     for rank in (0, 2):
         seconds, _, message = str(answers[rank]).partition(" ")
-        assert float(seconds) < 2.0 + 6.0  # the timeout, and a busy machine
+        assert float(seconds) < TIMEOUT + 6.0
         assert re.match(rf"rank {rank} of 3 .*rank \d.* has died, lags", message), answers[rank]
 
 

@@ -91,10 +91,8 @@ def studio(
     address = bind(host, port, say, secure=certificate is not None)
 
     def opened(keys: Keys) -> None:
-        said = [f"limelight studio: {address.url(keys.token)}{place}", "Ctrl-C ends it."]
-        if json:
-            print_json({"url": address.url(keys.token) + place, "port": address.port})
-            said = []
+        called = [f"limelight studio: {address.url(keys.token)}{place}", "Ctrl-C ends it."]
+        said = [] if json else called
         if address.exposed:
             said.append(
                 f"It listens on {host}: whoever reaches this machine and has that address can use "
@@ -107,6 +105,8 @@ def studio(
             )
         if said:
             say("\n".join(said))  # at once: whoever has read the address has read it all
+        if json:
+            print_json({"url": address.url(keys.token) + place, "port": address.port})
         if not no_browser and _has_screen():
             webbrowser.open(address.url(keys.ticket) + place)
 

@@ -11,13 +11,14 @@ from limelight.call import Call
 from limelight.reference import Gradients, State
 
 if TYPE_CHECKING:
-    from limelight.engines.gpu.launch import Run
+    from limelight.engines.gpu.launch import Back, Room, Run
     from limelight.engines.gpu.masks import MaskArguments
 
 LOG2E = math.log2(math.e)
 L2_SHARE = 16 << 20  # bytes of keys and values of the heads whose tiles run together
 LARGEST = 256  # head size
 PACKED_ROWS = 64  # up to so many rows a key head the keys are split, and heads packed
+GENTLE = 64.0  # softcap
 FILL = 1e30  # |logit| of a forbidden cell, in base 2
 
 
@@ -93,26 +94,26 @@ def forward(call: Call, *, health: bool) -> State:
 
     with launch.device_of(call):
         done = launch.trivial(call, health)
-        return plan(call, health)(call) if done is None else done
+        return plan(call, health, launch.empty_state)(call) if done is None else done
 
 
-def _plan(call: Call, health: bool) -> Run:
+def _plan(call: Call, health: bool, room: Room) -> Run:
     from limelight.engines.gpu import portable
 
     if portable.tiny(call) or (call.queries * call.group <= PACKED_ROWS and call.keys > 128):
-        return portable.forward(call, health)
-    return portable.fitting_run(tiles, call, health)
+        return portable.forward(call, health, room)
+    return portable.fitting_run(tiles, call, health, room)
 
 
-def plan(call: Call, health: bool) -> Run:
+def plan(call: Call, health: bool, room: Room) -> Run:
     """How calls of this layout are run on the current device; the call is not empty."""
     from limelight.engines.gpu import launch
 
-    run: Run = launch.planned(_plan, call, health)
+    run: Run = launch.planned(_plan, call, health, room)
     return run
 
 
-def tiles(call: Call, health: bool) -> Run:
+def tiles(call: Call, health: bool, room: Room) -> Run:
     """How calls of this layout are run: the Gluon kernel, and with care what that one flagged."""
     from limelight.engines.gpu import blocks, hopper_forward, kept, launch, portable
     from limelight.engines.gpu.masks import broadcast_strides, in_pairs, mask_arguments
@@ -141,7 +142,7 @@ def tiles(call: Call, health: bool) -> Run:
         PAIRS=nk % keys == 0 and bool(arrays) and all(map(in_pairs, arrays)),
         BAND=mask.band, LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots,
         DENSE=mask.dense is not None, BIAS=call.bias is not None,
-        SOFTCAP=call.softcap is not None, SINKS=call.sinks is not None,
+        SOFTCAP=call.softcap is not None, GENTLE=gentle(call), SINKS=call.sinks is not None,
         DROP=drops,
         QREG=tile.query_in_registers, EARLY=tile.query_in_registers and not mask.band,
         OVERLAP=tile.overlap, HALF=half,
@@ -165,10 +166,10 @@ def tiles(call: Call, health: bool) -> Run:
     read_query, read_key, read_value = (
         launch.reader(x) for x in (call.query, call.key, call.value)
     )
-    described = launch.Described
+    described, empty = launch.Described, room(call, health)
 
     def run(call: Call) -> State:
-        state = launch.empty_state(call, health)
+        state, at = empty(call), kernel.at
         scratch = kept.zeros(device, flags + 2)  # the counters, then a flag for 64 rows
         masks = ending
         if masks is None:
@@ -178,7 +179,7 @@ def tiles(call: Call, health: bool) -> Run:
             programs,
             described(read_query(call.query), 64, d), described(read_key(call.key), keys, d),
             described(read_value(call.value), keys, dv), described(state.output, 64, dv),
-            state.logsumexp, state.max_logit, state.entropy, scratch, *sizes, call.sinks, *masks,
+            *launch.statistics(state, at), at(scratch), *sizes, call.sinks, *masks,
             call.bias, *bias_strides, *launch.drop_of(call),
         )  # fmt: skip
         again(call, state, scratch)
@@ -187,13 +188,18 @@ def tiles(call: Call, health: bool) -> Run:
     return run
 
 
+def gentle(call: Call) -> bool:
+    """Whether a softcap is so low that a quick tanh is exact enough."""
+    return call.softcap is not None and call.softcap <= GENTLE
+
+
 def _mask_arguments(call: Call, mask: MaskArguments, rows: int, keys: int) -> tuple[Any, ...]:
     """The mask and, where it has arrays, the plan of blocks, in the order of the kernel."""
-    from limelight.engines.gpu import launch, plan
+    from limelight.engines.gpu import plan
 
     table = listed = None
     if mask.dense is not None or mask.slots > 1:
-        table, listed = plan.lists(call, mask, launch.where_of(call)[0], rows, keys)
+        table, listed = plan.lists(call, mask, mask.where, rows, keys)
     elif mask.slots == 1:
         table = plan.ranges(call, mask, rows)
     strides = (0, 0)
@@ -214,16 +220,20 @@ def backward(
     *,
     grad_logsumexp: Any = None,
     grad_entropy: Any = None,
+    with_bias: bool = True,
 ) -> Gradients:
+    from limelight.engines.gpu import launch
+
+    with launch.device_of(call):
+        back = plan_back(call)
+        return back(call, state, grad_output, grad_logsumexp, grad_entropy, with_bias)
+
+
+def plan_back(call: Call) -> Back:
+    """How gradients of calls of this layout are computed on the current device."""
     from limelight.engines.gpu import gradients, hopper_gradients, launch
 
-    figures = gradients.dense(grad_logsumexp), gradients.dense(grad_entropy)
-    with launch.device_of(call):
-        if not hopper_gradients.can(call):
-            return gradients.backward(call, state, grad_output, *figures)
-        entropy = None if grad_entropy is None else gradients.dense(state.entropy)
-        state = State(state.output, state.logsumexp.contiguous(), None, entropy)
-        kinds = hopper_gradients.kind(state.output, state.logsumexp, entropy, grad_output, *figures)
-        run = launch.planned(hopper_gradients.make, call, kinds, entropy is not None)
-        found: Gradients = run(call, state, grad_output, *figures)
-        return found
+    if not hopper_gradients.can(call):
+        return gradients.backward
+    back: Back = launch.planned(hopper_gradients.make, call)
+    return back

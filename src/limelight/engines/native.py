@@ -167,11 +167,12 @@ def backward(
     *,
     grad_logsumexp: Any = None,
     grad_entropy: Any = None,
+    with_bias: bool = True,
 ) -> Gradients:
     grads = [_empty(call, array.shape) for array in (call.query, call.key, call.value)]
     extras = [
         None if array is None else _empty(call, array.shape, "float32")
-        for array in (call.bias, call.sinks)
+        for array in (call.bias if with_bias else None, call.sinks)
     ]
     entropy = None if grad_entropy is None else state.entropy
     rows = [  # in a list: a copy must outlive its address

@@ -57,12 +57,14 @@ def backward(
     *,
     grad_logsumexp: Array | None = None,
     grad_entropy: Array | None = None,
+    with_bias: bool = True,
 ) -> Gradients:
     wide = np.float64 if call.dtype == "float64" else np.float32
     grads = {
         name: None if given is None else np.zeros(given.shape, wide)
         for name in ("query", "key", "value", "bias", "sinks")
         for given in [getattr(call, name)]
+        if name != "bias" or with_bias
     }
     by_rows = grad_logsumexp, grad_entropy
     with np.errstate(all="ignore"):
@@ -223,7 +225,7 @@ def _rows_backward(
         grads["key"][columns] += _product(by_score.swapaxes(-1, -2), across, query).sum(axis=0)
         mixed = _drop(p, tile).swapaxes(-1, -2)
         grads["value"][columns] += _product(mixed, across, grad).sum(axis=0)
-        if grads["bias"] is not None:
+        if grads.get("bias") is not None:
             _add_bias(grads["bias"], by_logit, head, start, tile.columns)
     if grads["sinks"] is not None:
         log_share = call.sinks[head.slice].astype(wide)[:, None, None] - logsumexp

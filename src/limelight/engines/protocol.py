@@ -33,8 +33,9 @@ class Runs(Protocol):
         *,
         grad_logsumexp: Any = None,
         grad_entropy: Any = None,
+        with_bias: bool = True,
     ) -> Gradients:
-        """The gradients by every input, each in its shape and dtype.
+        """The gradients by every input, each in its shape and dtype; the bias's if it is wanted.
 
         Those of the row statistics are [B, Hq, Nq] in their dtype, None for 0: with them a logit's
         gradient is P·(dP − D + grad_logsumexp − grad_entropy·(ln P + entropy)), and a sink's the

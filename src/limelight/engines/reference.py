@@ -36,6 +36,7 @@ def backward(
     *,
     grad_logsumexp: Any = None,
     grad_entropy: Any = None,
+    with_bias: bool = True,
 ) -> Gradients:
     grads = reference.gradients(call, grad_output, grad_logsumexp, grad_entropy)
 
@@ -46,7 +47,7 @@ def backward(
         query=like(grads.query, call.query),
         key=like(grads.key, call.key),
         value=like(grads.value, call.value),
-        bias=like(grads.bias, call.bias),
+        bias=like(grads.bias, call.bias if with_bias else None),
         sinks=like(grads.sinks, call.sinks),
     )
 

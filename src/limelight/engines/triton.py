@@ -9,7 +9,7 @@ from limelight.call import Call, beyond_float32
 from limelight.reference import Gradients, State
 
 if TYPE_CHECKING:
-    from limelight.engines.gpu.launch import Run
+    from limelight.engines.gpu.launch import Back, Room, Run
 
 LARGEST = 512  # head size
 
@@ -44,14 +44,14 @@ def forward(call: Call, *, health: bool) -> State:
 
     with launch.device_of(call):
         done = launch.trivial(call, health)
-        return plan(call, health)(call) if done is None else done
+        return plan(call, health, launch.empty_state)(call) if done is None else done
 
 
-def plan(call: Call, health: bool) -> Run:
+def plan(call: Call, health: bool, room: Room) -> Run:
     """How calls of this layout are run on the current device; the call is not empty."""
     from limelight.engines.gpu import launch, portable
 
-    run: Run = launch.planned(portable.forward, call, health)
+    run: Run = launch.planned(portable.forward, call, health, room)
     return run
 
 
@@ -62,8 +62,17 @@ def backward(
     *,
     grad_logsumexp: Any = None,
     grad_entropy: Any = None,
+    with_bias: bool = True,
 ) -> Gradients:
-    from limelight.engines.gpu import gradients, launch
+    from limelight.engines.gpu import launch
 
     with launch.device_of(call):
-        return gradients.backward(call, state, grad_output, grad_logsumexp, grad_entropy)
+        back = plan_back(call)
+        return back(call, state, grad_output, grad_logsumexp, grad_entropy, with_bias)
+
+
+def plan_back(call: Call) -> Back:
+    """How gradients of calls of this layout are computed on the current device."""
+    from limelight.engines.gpu import gradients
+
+    return gradients.backward

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -106,7 +107,7 @@ def lessons_data(
         home=home if part else None,
         address=_address(part, state or {}, known(language)),
         answers=answers,
-        exercises=_exercises() if "exercises" in needed else [],
+        exercises=list(_exercises()) if "exercises" in needed else [],
         mistakes=[MistakeText(**each) for each in mistakes()] if "exercises" in needed else [],
     )
 
@@ -125,7 +126,8 @@ def _text(value: Any) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
-def _heads(layers: tuple[int, ...]) -> dict[str, Any]:
+@cache
+def _heads(layers: tuple[int, ...]) -> Mapping[str, Any]:
     """The real head, and those of some layers without their values, by the paths Learn asks for."""
     capture = shipped.open(CAPTURE)
     answers: dict[str, Any] = {
@@ -150,8 +152,11 @@ def _experiment() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _exercises() -> list[HeldExercise]:
+@cache
+def _exercises() -> tuple[HeldExercise, ...]:
     levels = [{"level": n, "summary": level.summary} for n, level in exercises.LEVELS.items()]
     asked = [(0, 1)] + [(n, seed) for n in exercises.LEVELS if n for seed in range(1, EACH + 1)]
     made = [exercises.generate(level, seed) for level, seed in asked]
-    return [HeldExercise(info={**e.to_dict(), "levels": levels}, marking=marking(e)) for e in made]
+    return tuple(
+        HeldExercise(info={**e.to_dict(), "levels": levels}, marking=marking(e)) for e in made
+    )

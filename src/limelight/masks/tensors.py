@@ -25,9 +25,11 @@ def count_keys(allowed: Allowed, bias: Tensor | None, device: torch.device) -> T
             if low + nq > 1:  # some row does not see the first key
                 counts = (counts - _bounds(low, nq, nk, device)).clamp_min_(0)
             return counts[None, None]
-        known: Tensor | None = allowed.memory.get(device)
+        known: Tensor | None = allowed.memory.get(("keys", device))
         if known is None:
-            known = allowed.memory.keep(device, torch.from_numpy(allowed.count()).to(device))
+            known = allowed.memory.keep(
+                ("keys", device), torch.from_numpy(allowed.count()).to(device)
+            )
         return known.clone()
     parts = [part for part in (allowed.dense, bias) if part is not None]
     alike = allowed.band is None and allowed.spans is None and all(p.shape[2] == 1 for p in parts)

@@ -164,48 +164,44 @@ def _trail(canvas: Canvas, mark: Trail, ratio: float) -> None:
 def _line(canvas: Canvas, pieces: list[Any], mark: Stroke | Trail, ratio: float) -> None:
     """Lines through points (x, y) in dots, painted once, so that crossings are no darker."""
     half = mark.width * ratio / 2
-    height, width, _ = canvas.shape
-    every_x, every_y = (np.concatenate([piece[axis] for piece in pieces]) for axis in (0, 1))
-    left, right = _around(every_x, half, width)
-    top, bottom = _around(every_y, half, height)
-    if left >= right or top >= bottom:
-        return
-    away = np.full((bottom - top, right - left), np.inf, np.float32)
-    for x, y in pieces:
-        for ax, ay, bx, by in zip(x, y, x[1:], y[1:], strict=False):
-            _nearer(away, left, top, (ax, ay), (bx, by), half + 1.0)
-    thin = min(1.0, 2 * half)  # a hair thinner than a dot is a paler dot
     within = max(half, 0.5)
-    rows, columns = np.nonzero(away < within + 0.5)  # a slanting line touches little of its box
-    covered = np.clip(within - away[rows, columns] + 0.5, 0.0, 1.0) * (mark.opacity * thin)
-    part = canvas[top:bottom, left:right]
-    dots = part[rows, columns]
-    _blend(dots, covered, mark.colour)
-    part[rows, columns] = dots
+    found = [
+        _touched(canvas.shape, (ax, ay), (bx, by), within + 0.5)
+        for x, y in pieces
+        for ax, ay, bx, by in zip(x, y, x[1:], y[1:], strict=False)
+    ]
+    dots, which = np.unique(np.concatenate([at for at, _ in found]), return_inverse=True)
+    away = np.full(len(dots), np.inf, np.float32)
+    np.minimum.at(away, which, np.concatenate([distance for _, distance in found]))
+    thin = min(1.0, 2 * half)  # a hair thinner than a dot is a paler dot
+    covered = np.clip(within - away + 0.5, 0.0, 1.0) * (mark.opacity * thin)
+    rows, columns = np.divmod(dots, canvas.shape[1])
+    part = canvas[rows, columns]
+    _blend(part, covered, mark.colour)
+    canvas[rows, columns] = part
 
 
-def _around(values: Any, half: float, end: int) -> tuple[int, int]:
-    return max(0, math.floor(values.min() - half - 1)), min(end, math.ceil(values.max() + half + 1))
-
-
-def _nearer(
-    away: Any, left: int, top: int, a: tuple[float, float], b: tuple[float, float], reach: float
-) -> None:
-    """Lower `away` to the distance from the piece a–b, where it is within reach."""
-    height, width = away.shape
-    x0 = max(0, math.floor(min(a[0], b[0]) - reach) - left)
-    x1 = min(width, math.ceil(max(a[0], b[0]) + reach) - left + 1)
-    y0 = max(0, math.floor(min(a[1], b[1]) - reach) - top)
-    y1 = min(height, math.ceil(max(a[1], b[1]) + reach) - top + 1)
-    if x0 >= x1 or y0 >= y1:
-        return
-    px = np.arange(left + x0, left + x1)[None, :] + 0.5
-    py = np.arange(top + y0, top + y1)[:, None] + 0.5
+def _touched(
+    shape: tuple[int, ...], a: tuple[float, float], b: tuple[float, float], reach: float
+) -> tuple[Any, Any]:
+    """The dots within reach of the piece a–b, counted row by row, and how far each is."""
+    height, width, _ = shape
+    x0, x1 = _around(a[0], b[0], reach, width)
+    y0, y1 = _around(a[1], b[1], reach, height)
+    across, down = np.arange(x0, x1), np.arange(y0, y1)[:, None]
+    px, py = across + 0.5, down + 0.5
     dx, dy = b[0] - a[0], b[1] - a[1]
-    t = np.clip(((px - a[0]) * dx + (py - a[1]) * dy) / max(dx * dx + dy * dy, 1e-9), 0.0, 1.0)
-    distance = np.hypot(a[0] + t * dx - px, a[1] + t * dy - py)
-    part = away[y0:y1, x0:x1]
-    np.minimum(part, distance, out=part)
+    t = ((px - a[0]) * dx + (py - a[1]) * dy) / max(dx * dx + dy * dy, 1e-9)
+    t = np.minimum(np.maximum(t, 0.0), 1.0)
+    ex, ey = a[0] + t * dx - px, a[1] + t * dy - py
+    near = ex * ex + ey * ey < reach * reach
+    return (down * width + across)[near], np.hypot(ex[near], ey[near]).astype(np.float32)
+
+
+def _around(a: float, b: float, reach: float, end: int) -> tuple[int, int]:
+    """From where to where dots within reach of a and b lie, on a side of `end` dots."""
+    first, last = math.floor(min(a, b) - reach), math.ceil(max(a, b) + reach)
+    return min(max(0, first), end), min(max(0, last + 1), end)
 
 
 def _blend(part: Canvas, covered: Any, colour: str) -> None:

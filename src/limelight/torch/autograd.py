@@ -8,7 +8,7 @@ Forward-mode derivatives and second derivatives are errors, not silent zeros.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -26,11 +26,21 @@ NO_FORWARD_MODE = (
 _NO_WRAPPER = Tensor.__torch_dispatch__
 
 
-def run(call: Call, engine: str, health: bool, site: str) -> State:
+class Plans(Protocol):
+    """How calls of one layout are run, there and back, where that was worked out before."""
+
+    @property
+    def forward(self) -> Any: ...
+
+    @property
+    def backward(self) -> Any: ...
+
+
+def run(call: Call, engine: str, health: bool, site: str, known: Plans | None = None) -> State:
     """One pass, with gradients of its output, logsumexp and entropy."""
-    if ordinary(*tensors_of(call)):
+    if known is not None or ordinary(*tensors_of(call)):
         tensors = (call.query, call.key, call.value, call.bias, call.sinks)
-        return State(*Eager.apply(call, engine, health, site, *tensors))
+        return State(*Eager.apply(call, engine, health, site, known, *tensors))
     return State(*Attention.apply(*operators.split(call), engine, health, site))
 
 
@@ -53,14 +63,18 @@ class Eager(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, call: Call, engine: str, health: bool, site: str, *tensors: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        state = operators.measure(call, engine, health, site)
+        ctx: Any, call: Call, engine: str, health: bool, site: str, known: Plans | None,
+        *tensors: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+        if known is None:
+            state = operators.measure(call, engine, health, site)
+        else:
+            state = known.forward(call)
         # As many tensors whether health was asked for or not: a checkpoint that runs a part again,
         # unseen by a capture the second time, counts them.
         entropy = state.logsumexp if state.entropy is None else state.entropy
         ctx.save_for_backward(*tensors, call.allowed.dense, state.output, state.logsumexp, entropy)
-        ctx.rule = call.allowed, call.scale, call.softcap, call.dropout, engine
+        ctx.rule = call.allowed, call.scale, call.softcap, call.dropout, engine, known
         if health:
             ctx.mark_non_differentiable(state.max_logit)
         ctx.set_materialize_grads(False)
@@ -76,9 +90,9 @@ class Eager(torch.autograd.Function):
         by_entropy: Tensor | None,
     ) -> tuple[Any, ...]:  # fmt: skip
         query, key, value, bias, sinks, _, output, logsumexp, entropy = ctx.saved_tensors
-        allowed, scale, softcap, dropout, engine = ctx.rule
-        needs = ctx.needs_input_grad[4:]
-        nothing = (None,) * 4
+        allowed, scale, softcap, dropout, engine, known = ctx.rule
+        needs = ctx.needs_input_grad[5:]
+        nothing = (None,) * 5
         given = by_output, by_logsumexp, by_entropy
         if all(x is None for x in given):
             return (*nothing, *(None for _ in needs))
@@ -89,7 +103,10 @@ class Eager(torch.autograd.Function):
         several = any(x is not None and batched(x) for x in given)
         if ordinary(*given) and not several and not torch.is_grad_enabled():
             state = State(output, logsumexp, None, entropy)
-            return *nothing, *operators.gradients(call, engine, state, given, needs)
+            if known is None or by_output is None:
+                return *nothing, *operators.gradients(call, engine, state, given, needs)
+            by = [None if x is None else x.resolve_neg() for x in given]
+            return *nothing, *operators.wanted(known.backward(call, state, *by, needs[3]), needs)
         grads = operators.attention_backward(
             *operators.split(call), engine, output, logsumexp, entropy, *given, list(needs)
         )

@@ -78,6 +78,7 @@ def backward(
     by_output: Tensor | None,
     by_logsumexp: Tensor | None = None,
     by_entropy: Tensor | None = None,
+    with_bias: bool = True,
 ) -> Gradients:
     """The gradients by every input of the call, in the inputs' own dtypes."""
     row = choose(call, engine)
@@ -85,14 +86,16 @@ def backward(
         by_output = state.output.new_zeros(()).expand(state.output.shape)
     rows = {"grad_logsumexp": by_logsumexp, "grad_entropy": by_entropy}
     if row.takes_tensors:
-        grads: Gradients = row.module.backward(call, state, by_output, **rows)
+        grads: Gradients = row.module.backward(call, state, by_output, **rows, with_bias=with_bias)
         return grads
     figures = (state.output, state.logsumexp, None, state.entropy)
     arrays = State(*(as_numpy(figure) for figure in figures))
     given = {name: as_numpy(figure) for name, figure in rows.items()}
-    grads = row.module.backward(call.numpy(), arrays, as_numpy(by_output), **given)
+    grads = row.module.backward(
+        call.numpy(), arrays, as_numpy(by_output), **given, with_bias=with_bias
+    )
     return Gradients(*(
-        None if given is None else torch.from_numpy(gradient).to(given.dtype)
+        None if gradient is None else torch.from_numpy(gradient).to(given.dtype)
         for gradient, given in (
             (grads.query, call.query), (grads.key, call.key), (grads.value, call.value),
             (grads.bias, call.bias), (grads.sinks, call.sinks),

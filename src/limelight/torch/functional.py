@@ -77,6 +77,7 @@ def attention(
     if _needs_no_graph(call):
         remembered.keep(call, *layout)
         return call.restore(bridge.forward(call, engine, health=False, site=site).output)
+    remembered.keep(call, *layout)
     return call.restore(autograd.run(call, engine, False, site).output)
 
 
@@ -119,6 +120,7 @@ def inspect(
         remembered.keep(call, *layout)
         state = bridge.forward(call, engine, health=True, site=site)
         return Inspection(call.restore(state.output), Health.of(call, state))
+    remembered.keep(call, *layout)
     state = autograd.run(call, engine, True, site)
     rows = [state.logsumexp, state.max_logit, state.entropy]
     cells = call.allowed.dense is not None or call.bias is not None or call.sinks is not None

@@ -18,7 +18,7 @@ from limelight.call import Call, check_scale, check_softcap
 from limelight.dropout import Dropout, check_dropout
 from limelight.masks.allowed import Allowed
 from limelight.masks.tensors import count_keys as count_keys_of
-from limelight.reference import State
+from limelight.reference import Gradients, State
 from limelight.torch import bridge
 from limelight.torch.symbolic import Arguments
 
@@ -131,12 +131,17 @@ def gradients(
 
     From those of output, logsumexp and entropy, None for what the loss does not depend on.
     """
-    given = [None if x is None else x.resolve_neg() for x in grads_of]
-    grads = bridge.backward(call, engine, state, *given)
+    output, logsumexp, entropy = (None if x is None else x.resolve_neg() for x in grads_of)
+    grads = bridge.backward(call, engine, state, output, logsumexp, entropy, with_bias=needs[3])
+    return wanted(grads, needs)
+
+
+def wanted(grads: Gradients, needs: Sequence[bool]) -> tuple[Tensor | None, ...]:
+    """Those that are needed, each dense."""
     found = (grads.query, grads.key, grads.value, grads.bias, grads.sinks)
-    return tuple(
+    return tuple([
         gradient.contiguous() if need else None for gradient, need in zip(found, needs, strict=True)
-    )
+    ])  # fmt: skip
 
 
 @torch.library.impl("limelight::attention_backward", ("cpu", "cuda"))

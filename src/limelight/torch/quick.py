@@ -61,9 +61,18 @@ def run(
 
 def plain(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether nothing is at work on tensors that is more than their numbers."""
+    return not needs_graph(query, key, value) and bare(query, key, value)
+
+
+def needs_graph(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether gradients are asked for."""
+    return _grad() and (query.requires_grad or key.requires_grad or value.requires_grad)
+
+
+def bare(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether nothing is at work on tensors but perhaps autograd."""
     return not (
         bridge.observers
-        or (_grad() and (query.requires_grad or key.requires_grad or value.requires_grad))
         or _modes()
         or _transforms()
         or _tracing()

@@ -1,14 +1,15 @@
-"""Calls like one before: on a GPU without gradients, what was worked out for their layout.
+"""Calls like one before: on a GPU, what was worked out for their layout.
 
-Most calls of a model that serves differ from earlier ones in their numbers alone. Checking them
-again, choosing the engine and planning its launches costs more than a small call itself; here the
-layout finds the plan at once. Only what is plain is remembered: three dense tensors of four axes,
-no mask or a band, nothing else.
+Most calls of a model differ from earlier ones in their numbers alone. Checking them again, choosing
+the engine and planning its launches costs more than a small call itself; here the layout finds the
+plan at once, there and back. Only what is plain is remembered: three dense tensors of four axes and
+a mask that is a rule, nothing else.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import OrderedDict
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,12 +17,24 @@ from torch import Tensor
 
 from limelight.call import Call
 from limelight.engines import choose
-from limelight.masks import Causal, Window
+from limelight.masks import Causal, Mask, Window
 from limelight.reference import State
-from limelight.torch import quick
+from limelight.torch import autograd, quick
 
 KEPT = 1024
-_known: dict[Any, tuple[Call, Any]] = {}
+RULES = 64  # masks that are more than a band: each keeps what it was made of
+_known: dict[Any, Known] = {}
+_ruled: OrderedDict[Any, Known] = OrderedDict()
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """How calls of one layout are run: the parts of a call that are not tensors, and the plans."""
+
+    like: Call
+    mask: Mask | None  # lives as long as what is known of it
+    forward: Any
+    backward: Any  # None where no graph is needed
 
 
 def run(
@@ -29,13 +42,17 @@ def run(
 ) -> tuple[Call, State] | None:
     """The call and its state, if one like it came before; `more` where there is more to it."""
     at = _layout(query, key, value, mask, scale, softcap, health, more)
-    found = None if at is None else _known.get(at)
-    if found is None:
+    if at is None:
         return None
-    like, plan = found
+    known = _known.get(at) or _ruled.get(at)
+    if known is None:
+        return None
+    like = known.like
     call = Call(query, key, value, like.allowed, None, like.scale, like.softcap, None,
                 like.batch_shape, False)  # fmt: skip
-    return call, plan(call)
+    if known.backward is None:
+        return call, known.forward(call)
+    return call, autograd.run(call, "auto", health, "", known)
 
 
 def keep(
@@ -44,40 +61,59 @@ def keep(
 ) -> None:  # fmt: skip
     """Remember how a call is run, where it is plain and its engine can tell."""
     at = _layout(query, key, value, mask, scale, softcap, health, more)
-    if at is None or call.empty or call.query is not query:
+    if at is None or call.empty or call.query is not query or call.allowed.dense is not None:
         return
-    plan = getattr(choose(call).module, "plan", None)
-    if plan is not None:
+    engine: Any = choose(call).module
+    if not hasattr(engine, "plan"):
+        return
+    from limelight.engines.gpu import launch
+
+    graph = quick.needs_graph(query, key, value)
+    room = launch.empty_state if graph else launch.lean_state
+    nothing = query.new_empty(0)  # a call keeps no memory alive
+    known = Known(
+        replace(call, query=nothing, key=nothing, value=nothing), mask,
+        engine.plan(call, health, room), engine.plan_back(call) if graph else None,
+    )  # fmt: skip
+    if call.allowed.spans is None:
         if len(_known) >= KEPT:
             _known.clear()
-        nothing = query.new_empty(0)  # a call keeps no memory alive
-        like = replace(call, query=nothing, key=nothing, value=nothing)
-        _known[at] = like, plan(call, health)
+        _known[at] = known
+    else:
+        _ruled[at] = known
+        if len(_ruled) > RULES:
+            _ruled.popitem(last=False)
 
 
 def _layout(
     query: Any, key: Any, value: Any, mask: Any, scale: Any, softcap: Any, health: bool, more: bool
 ) -> Any:
     """What decides how a call is run; None where something is at work that is not plain."""
-    if not (type(query) is type(key) is type(value) is Tensor) or not query.is_cuda:
+    if more or not (type(query) is type(key) is type(value) is Tensor) or not query.is_cuda:
         return None
-    if more or any(type(x) is not float for x in (scale, softcap) if x is not None):
+    if (scale is not None and type(scale) is not float) or (
+        softcap is not None and type(softcap) is not float
+    ):
         return None
-    band = None
+    rule: Any = None
     if mask is not None:
-        if type(mask) not in (Window, Causal):
+        if type(mask) is Causal or type(mask) is Window:
+            rule = mask.left, mask.right, mask.align
+        elif isinstance(mask, Mask):
+            rule = id(mask)
+        else:
             return None
-        band = mask.left, mask.right, mask.align
+    device = query.get_device()
     if (
         torch.compiler.is_compiling()
-        or not quick.plain(query, key, value)
+        or not quick.bare(query, key, value)
         or torch.is_autocast_enabled("cuda")
-        or torch.cuda.current_device() != query.get_device()
+        or torch._C._cuda_getDevice() != device
     ):
         return None
     return (
         query.shape, query.stride(), key.shape, key.stride(), value.shape, value.stride(),
-        query.dtype, key.dtype, value.dtype, query.get_device(), key.device, value.device,
+        query.dtype, key.dtype, value.dtype, device, key.get_device(), value.get_device(),
         query.data_ptr() % 16 | key.data_ptr() % 16 << 4 | value.data_ptr() % 16 << 8,
-        band, scale, softcap, health,
+        rule, scale, softcap, health, quick.needs_graph(query, key, value),
     )  # fmt: skip

@@ -113,14 +113,15 @@ def _options(call: Call, tile: blocks.Blocks, again: bool) -> dict[str, int]:
 
 
 def backward(
-    call: Call, state: State, grad_output: torch.Tensor, by_logsumexp: Figure, by_entropy: Figure
-) -> Gradients:
-    """All gradients, each summed in a fixed order."""
+    call: Call, state: State, grad_output: torch.Tensor, by_logsumexp: Figure, by_entropy: Figure,
+    with_bias: bool = True,
+) -> Gradients:  # fmt: skip
+    """All gradients, each summed in a fixed order; the bias's where it is wanted."""
     wide = blocks.fitted(call)
     size = wide.value_size
     output, grad = blocks.pad(state.output, size), blocks.pad(grad_output, size)
     given = State(output, state.logsumexp.contiguous(), None, dense(state.entropy))
-    grads = _backward(wide, given, grad, dense(by_logsumexp), dense(by_entropy))
+    grads = _backward(wide, given, grad, dense(by_logsumexp), dense(by_entropy), with_bias)
     return Gradients(
         query=blocks.cut(grads.query, call.head_size),
         key=blocks.cut(grads.key, call.head_size),
@@ -135,8 +136,9 @@ def dense(figure: Figure) -> Figure:
 
 
 def _backward(
-    call: Call, state: State, grad_output: torch.Tensor, by_logsumexp: Figure, by_entropy: Figure
-) -> Gradients:
+    call: Call, state: State, grad_output: torch.Tensor, by_logsumexp: Figure, by_entropy: Figure,
+    with_bias: bool,
+) -> Gradients:  # fmt: skip
     query, key, value = call.query, call.key, call.value
     if call.empty:
         zeros = torch.zeros_like
@@ -156,7 +158,7 @@ def _backward(
         query=grad_query,
         key=grad_key,
         value=grad_value,
-        bias=bias_gradient(call, grad_output, numbers),
+        bias=bias_gradient(call, grad_output, numbers) if with_bias else None,
         sinks=sinks_gradient(call, state, numbers.delta, by_entropy),
     )
 

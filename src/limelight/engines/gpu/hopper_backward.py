@@ -52,6 +52,7 @@ from limelight.engines.gpu.hopper_forward import (
     _exp2,
     _keep,
     _pack,
+    _quick_tanh,
     _release,
     _scalar,
     _tanh,
@@ -78,6 +79,7 @@ class Config:
     DENSE: bool
     BIAS: bool
     SOFTCAP: bool
+    GENTLE: bool  # a softcap of at most 64
     ENTROPY: bool
     DROP: bool
     EARLY: bool
@@ -431,7 +433,8 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
                 dk = warpgroup_mma(ds16, s.q.index(before).reshape([ROWS, C.D]), dk, is_async=True)
             x = warpgroup_mma_wait(1 if C.EARLY or C.DEFER else 0, [x])
             if C.SOFTCAP:
-                bent = _tanh(x * (p.scale / p.softcap))
+                x = x * (p.scale / p.softcap)
+                bent = _quick_tanh(x) if C.GENTLE else _tanh(x)
                 x = p.softcap * bent
                 slope = _pack(1.0 - bent * bent, gl.bfloat16)
             elif C.BIAS:

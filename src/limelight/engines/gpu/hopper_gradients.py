@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from limelight.call import Call
+from limelight.engines import hopper
 from limelight.engines.gpu import blocks, gradients, kept, launch, plan
 from limelight.engines.gpu.again import gradients_again_kernel
 from limelight.engines.gpu.backward import Numbers
@@ -22,7 +23,7 @@ from limelight.reference import Gradients, State
 LOG2E = math.log2(math.e)
 LARGEST = 128  # head size
 L2_SHARE = 32 << 20  # bytes of rows and their gradients of the heads whose tiles run together
-Run = Callable[[Call, State, torch.Tensor, Figure, Figure], Gradients]
+Run = Callable[[Call, State, torch.Tensor, Figure, Figure, bool], Gradients]
 
 
 @dataclass(frozen=True)
@@ -52,32 +53,53 @@ def tile_for(size: int, busy: bool, by_entropy: bool, drops: bool) -> Tile:
 
 
 def can(call: Call) -> bool:
-    """Whether the kernel takes a call: dQ is summed in any order, by programs of 128 keys."""
-    if torch.are_deterministic_algorithms_enabled():
-        return False
+    """Whether the kernel takes a call: a program has 128 keys and all of a head's columns."""
     return not call.empty and max(call.head_size, call.value_size) <= LARGEST
 
 
-def kind(*tensors: Figure) -> tuple[Any, ...]:
-    """Of tensors beside a call's: what decides how they are read."""
-    return tuple([
-        None if x is None else (x.stride(), x.data_ptr() % 16 == 0) for x in tensors
-    ])  # fmt: skip
+def make(call: Call) -> launch.Back:
+    """How gradients of calls of this layout are computed."""
+    runs: dict[Any, Run] = {}
+
+    def back(
+        call: Call, state: State, grad_output: torch.Tensor, g: Figure, h: Figure, with_bias: bool
+    ) -> Gradients:
+        if torch.are_deterministic_algorithms_enabled():  # here dQ is summed in any order
+            return gradients.backward(call, state, grad_output, g, h, with_bias)
+        logsumexp, entropy = state.logsumexp, None
+        if g is not None or h is not None:
+            g, h = gradients.dense(g), gradients.dense(h)
+            entropy = None if h is None else gradients.dense(state.entropy)
+        if not logsumexp.is_contiguous():
+            logsumexp = logsumexp.contiguous()
+        output = state.output
+        places = [
+            None if x is None else x.data_ptr() % 16
+            for x in (output, grad_output, logsumexp, entropy, g, h)
+        ]
+        kind = output.stride(), grad_output.stride(), *places
+        run = runs.get(kind)
+        if run is None:
+            run = runs[kind] = _fitting(call, grad_output, h is not None)
+        return run(call, State(output, logsumexp, None, entropy), grad_output, g, h, with_bias)
+
+    return back
 
 
-def make(call: Call, kinds: tuple[Any, ...], by_entropy: bool) -> Run:
-    """How gradients of calls of this layout are computed, with tensors beside it of these kinds."""
+def _fitting(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
+    """The run for tensors that lie like these; sizes that do not fit by way of a copy that does."""
     wide = blocks.fitted(call)
     if wide is call:
-        return _make(call, by_entropy)
-    run, size = _make(wide, by_entropy), wide.value_size
+        return _make(call, grad_output, by_entropy)
+    size = wide.value_size
+    run = _make(wide, blocks.pad(grad_output, size), by_entropy)
 
     def padded(
-        call: Call, state: State, grad_output: torch.Tensor, g: Figure, h: Figure
+        call: Call, state: State, grad_output: torch.Tensor, g: Figure, h: Figure, with_bias: bool
     ) -> Gradients:
         output, grad = blocks.pad(state.output, size), blocks.pad(grad_output, size)
         given = State(output, state.logsumexp, None, state.entropy)
-        grads = run(blocks.fitted(call), given, grad, g, h)
+        grads = run(blocks.fitted(call), given, grad, g, h, with_bias)
         return Gradients(
             query=blocks.cut(grads.query, call.head_size),
             key=blocks.cut(grads.key, call.head_size),
@@ -89,7 +111,7 @@ def make(call: Call, kinds: tuple[Any, ...], by_entropy: bool) -> Run:
     return padded
 
 
-def _make(call: Call, by_entropy: bool) -> Run:
+def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
     device = call.query.device
     batch, heads, nq, nk = call.batch, call.query_heads, call.queries, call.keys
     d, dv = (64 if size <= 64 else 128 for size in (call.head_size, call.value_size))
@@ -102,8 +124,8 @@ def _make(call: Call, by_entropy: bool) -> Run:
     config = Config(
         D=d, DV=dv, ROWS=rows, STAGES=tile.stages, OSTAGES=2, LISTED=listed, BAND=mask.band,
         LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots, DENSE=mask.dense is not None,
-        BIAS=call.bias is not None, SOFTCAP=call.softcap is not None, ENTROPY=by_entropy,
-        DROP=drops,
+        BIAS=call.bias is not None, SOFTCAP=call.softcap is not None,
+        GENTLE=hopper.gentle(call), ENTROPY=by_entropy, DROP=drops,
         EARLY=tile.early, DEFER=tile.defer, REGS=tile.registers,
     )  # fmt: skip
     padded, tiles = -(-nq // rows) * rows, -(-nk // KEYS)
@@ -129,25 +151,31 @@ def _make(call: Call, by_entropy: bool) -> Run:
          launch.precision_of(call)),
         num_stages=1, enable_fp_fusion=False,
     )  # fmt: skip
-    where = None if listed else launch.where_of(call)[0]
+    where = None if listed else mask.where
     varies = call.bias is not None or call.dropout is not None
     form = None if varies else launch.form_of(call)
-    readers = [launch.reader(x) for x in (call.query, call.key, call.value)]
+    read_query, read_key, read_value, read_grad = (
+        launch.reader(x) for x in (call.query, call.key, call.value, grad_output)
+    )
     sizes, described, count = launch.sizes_of(call), launch.Described, 4 if by_entropy else 2
+    sums = launch.shape_of((batch, heads, padded * d // 256, 256), device)
+    figures = launch.shape_of((batch, heads, count, padded), device)
 
-    def run(call: Call, state: State, grad_output: torch.Tensor, g: Figure, h: Figure) -> Gradients:
-        query, key, value = (read(x) for read, x in zip(readers, _inputs(call), strict=True))
-        grad_output = launch.reader(grad_output)(grad_output)
-        dq = torch.empty((batch, heads, padded * d // 256, 256), device=device)
-        stats = torch.empty((batch, heads, count, padded), device=device)
-        grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in _inputs(call)]
+    def run(
+        call: Call, state: State, grad_output: torch.Tensor, g: Figure, h: Figure, with_bias: bool
+    ) -> Gradients:
+        query, key, value = read_query(call.query), read_key(call.key), read_value(call.value)
+        grad_output = read_grad(grad_output)
+        dq, stats = launch.empty(sums), launch.empty(figures)
+        grads = [launch.empty(x) for x in (call.query, call.key, call.value)]
         scratch = kept.zeros(device, 2 + flags)  # counters, then a flag for 64 rows or keys
         found = launch.plain(grads[0])
         ours = launch.plain(grad_output)
         entropy = None if h is None else state.entropy
-        masks = fixed
+        masks, place = fixed, where
         if masks is None:
-            masks = _mask_arguments(call, mask_arguments(call.allowed, device), rows)
+            mask = mask_arguments(call.allowed, device)
+            masks, place = _mask_arguments(call, mask, rows), mask.where
         before(
             batch * heads * -(-padded // 64),
             launch.plain(state.output), ours, state.logsumexp, g, entropy, h, stats, dq, sizes,
@@ -165,12 +193,12 @@ def _make(call: Call, by_entropy: bool) -> Run:
         rest = Numbers(state.logsumexp, stats, padded, count * padded, h)
         again(
             -(-flags // 64), scratch, row_flags, flags, *launch.inputs(call), ours, rest,
-            where or launch.where_of(call)[0], form or launch.form_of(call), found,
+            place, form or launch.form_of(call), found,
             launch.plain(grads[1]), launch.plain(grads[2]), sizes,
         )  # fmt: skip
         return Gradients(
             query=grads[0], key=grads[1], value=grads[2],
-            bias=gradients.bias_gradient(call, grad_output, rest),
+            bias=gradients.bias_gradient(call, grad_output, rest) if with_bias else None,
             sinks=None if call.sinks is None
             else gradients.sinks_gradient(call, state, stats[:, :, 1, :nq], h),
         )  # fmt: skip
@@ -178,15 +206,11 @@ def _make(call: Call, by_entropy: bool) -> Run:
     return run
 
 
-def _inputs(call: Call) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return call.query, call.key, call.value
-
-
 def _mask_arguments(call: Call, mask: MaskArguments, rows: int) -> tuple[Any, ...]:
     """The mask and, where it has arrays, which rows see a tile of keys, in the kernel's order."""
     listed, strides, width = None, (0, 0), 0
     if mask.dense is not None or mask.slots > 0:
-        listed = plan.keyed(call, mask, launch.where_of(call)[0], rows, KEYS)
+        listed = plan.keyed(call, mask, mask.where, rows, KEYS)
         batch, heads, tiles, width = listed.shape
         strides = (0 if batch == 1 else heads * tiles, 0 if heads == 1 else tiles)
     return (

@@ -13,9 +13,9 @@ import torch
 import triton
 
 from limelight.call import Call
-from limelight.engines.gpu import interpreter
+from limelight.engines.gpu import interpreter, kept
 from limelight.engines.gpu.masks import broadcast_strides, mask_arguments
-from limelight.reference import State
+from limelight.reference import Gradients, State
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:
@@ -25,14 +25,26 @@ if INTERPRETED:
 DIRECT = triton.__version__.startswith("3.6.")  # whose compiled kernels take these arguments
 KEPT = 4096  # layouts whose plan is remembered
 Run = Callable[[Call], State]
+Back = Callable[..., Gradients]  # of a call, its state and the gradients of its results
+Room = Callable[[Call, bool], Run]  # what makes room for the results, with health or without
 _plans: dict[Any, Any] = {}
 _launches: dict[Any, Launch] = {}
+_compiled: dict[Any, Compiled] = {}
+_knobs = triton.knobs.runtime
+
+
+class Compiled(NamedTuple):
+    """A kernel that is called without Triton in between."""
+
+    run: Callable[..., None]
+    before: tuple[Any, ...]  # what it takes before its arguments
+    layouts: list[Any]  # of the blocks that TMA moves, in shared memory
 
 
 def device_of(call: Call) -> AbstractContextManager[Any]:
     """The context in which a call's kernels start: its own device, where there are several."""
     device = call.query.device
-    if device.type != "cuda" or device.index == torch.cuda.current_device():
+    if device.type != "cuda" or device.index == torch._C._cuda_getDevice():
         return nullcontext()
     return torch.cuda.device(device)
 
@@ -66,7 +78,7 @@ def planned(make: Callable[..., Any], call: Call, *options: Any) -> Any:
 
 
 def _watched() -> bool:
-    hook = triton.knobs.runtime.launch_enter_hook
+    hook = _knobs.launch_enter_hook
     return bool(getattr(hook, "calls", hook))
 
 
@@ -109,39 +121,43 @@ class Launch:
 
     def __init__(self, kernel: Any, constants: tuple[Any, ...], **options: int) -> None:
         self.kernel, self.constants, self.options = kernel, constants, options
-        self.direct: Callable[..., None] | None = None
-        self.before: tuple[Any, ...] = ()  # what the compiled kernel takes before its arguments
-        self.layouts: list[Any] = []  # of the blocks in shared memory
+        self.compiled: Compiled | None = None
         self.descriptors: dict[tuple[int, int], list[Any]] = {}
 
+    @property
+    def at(self) -> At:
+        """How it takes pointers: a compiled kernel by address, which it need not look up then."""
+        return itself if self.compiled is None or _watched() else address
+
     def __call__(self, programs: int, *arguments: Any) -> None:
-        direct = self.direct
-        if direct is None or _watched():
-            compiled = self.kernel[(programs,)](*bound(arguments), *self.constants, **self.options)
-            if DIRECT and compiled is not None and compiled.metadata.target.backend == "cuda":
-                self._go_direct(compiled)
-            return
-        stream = torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())
-        every = self._described(arguments) if self.layouts else arguments
-        direct(programs, 1, 1, stream, *self.before, *every, *self.constants)
+        compiled = self.compiled
+        if compiled is None or _watched():
+            compiled = self._first(programs, arguments)
+            if compiled is None:
+                return
+        run, before, layouts = compiled
+        every = self._described(arguments, layouts) if layouts else arguments
+        stream = torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())
+        run(programs, 1, 1, stream, *before, *every, *self.constants)
 
-    def _go_direct(self, compiled: Any) -> None:
-        run = compiled.run
-        if run.global_scratch_size or run.profile_scratch_size:
-            return  # Triton allocates that for each launch
-        self.layouts = compiled.metadata.tensordesc_meta or []
-        self.before = (
-            compiled.function, run.launch_cooperative_grid, run.launch_pdl, None, None,
-            compiled.packed_metadata, None, None, None,
-        )  # fmt: skip
-        self.direct = run.launch
-        if self.layouts:  # Triton wraps the launcher in one that makes descriptors
-            self.direct = inspect.getclosurevars(run.launch).nonlocals["launcher"]
+    def _first(self, programs: int, arguments: tuple[Any, ...]) -> Compiled | None:
+        """What other layouts compiled for such arguments, or None where Triton has launched it."""
+        key = (id(self.kernel), _current(), _kind(arguments), self.constants,
+               tuple(self.options.values()))  # fmt: skip
+        self.compiled = _compiled.get(key)
+        if self.compiled is None or _watched():
+            made = self.kernel[(programs,)](*bound(arguments), *self.constants, **self.options)
+            if DIRECT and made is not None and made.metadata.target.backend == "cuda":
+                self.compiled = _direct(made)
+                if self.compiled is not None:
+                    _compiled[key] = self.compiled
+            return None
+        return self.compiled
 
-    def _described(self, arguments: tuple[Any, ...]) -> list[Any]:
+    def _described(self, arguments: tuple[Any, ...], layouts: list[Any]) -> list[Any]:
         """The arguments with their descriptors."""
         found: list[Any] = []
-        count = len(self.layouts)
+        count = len(layouts)
         for i in range(count):
             given = arguments[i]
             key = i, given.tensor.data_ptr()
@@ -151,10 +167,30 @@ class Launch:
                     self.descriptors.clear()
                 from triton.backends.nvidia.driver import make_tensordesc_arg
 
-                descriptor = make_tensordesc_arg(bound((given,))[0], self.layouts[i])
+                descriptor = make_tensordesc_arg(bound((given,))[0], layouts[i])
                 self.descriptors[key] = descriptor
             found += descriptor
         return [*found, *arguments[count:]]
+
+
+def _direct(compiled: Any) -> Compiled | None:
+    """The way to a compiled kernel; None where Triton allocates something for each launch."""
+    run = compiled.run
+    if run.global_scratch_size or run.profile_scratch_size:
+        return None
+    layouts = compiled.metadata.tensordesc_meta or []
+    before = (
+        compiled.function, run.launch_cooperative_grid, run.launch_pdl, None, None,
+        compiled.packed_metadata, None, None, None,
+    )  # fmt: skip
+    if not layouts:
+        return Compiled(run.launch, before, layouts)
+    # Triton wraps the launcher in one that makes descriptors.
+    return Compiled(inspect.getclosurevars(run.launch).nonlocals["launcher"], before, layouts)
+
+
+def _current() -> int:
+    return torch.cuda.current_device() if torch.cuda.is_available() else -1
 
 
 def bound(arguments: tuple[Any, ...]) -> list[Any]:
@@ -172,6 +208,8 @@ def _kind(argument: Any) -> Any:
         return 1 if argument == 1 else (argument % 16 == 0, -(1 << 31) <= argument < 1 << 31)
     if isinstance(argument, torch.Tensor):
         return argument.dtype, argument.data_ptr() % 16 == 0
+    if isinstance(argument, Described):
+        return argument.tensor.dtype, *argument[1:]
     if isinstance(argument, tuple):
         return tuple([_kind(part) for part in argument])
     return type(argument)
@@ -182,8 +220,7 @@ def start(
     constants: tuple[Any, ...], **options: int,
 ) -> None:  # fmt: skip
     """Launch a kernel on the current stream, by the launch kept for arguments of this kind."""
-    device = torch.cuda.current_device() if torch.cuda.is_available() else -1
-    key = (id(kernel), device, _kind(arguments), constants, tuple(options.values()))
+    key = (id(kernel), _current(), _kind(arguments), constants, tuple(options.values()))
     kept = _launches.get(key)
     if kept is None:
         kept = _launches[key] = Launch(kernel, constants, **options)
@@ -207,13 +244,8 @@ def inputs(call: Call) -> tuple[Any, Any, Any]:
 
 def where_of(call: Call) -> tuple[Any, bool, int]:
     """The mask as arguments: (Where, whether it has a band, spans a row)."""
-    from limelight.engines.gpu.cells import Where
-
     mask = mask_arguments(call.allowed, call.query.device)
-    where = Where(
-        mask.low, mask.high, mask.spans, *mask.spans_strides, mask.dense, *mask.dense_strides
-    )
-    return where, mask.band, mask.slots
+    return mask.where, mask.band, mask.slots
 
 
 def form_of(call: Call) -> Any:
@@ -257,30 +289,89 @@ def _strides_like(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int
     return tuple(found)
 
 
-def like_query(call: Call, size: int) -> torch.Tensor:
-    """An empty [B, Hq, Nq, size] whose axes lie in memory in the order of the query's."""
+def output_room(call: Call) -> Callable[[torch.Tensor], torch.Tensor]:
+    """From a query of this layout to an empty [B, Hq, Nq, Dv], its axes in the query's order."""
     query = call.query
-    shape = (*query.shape[:3], size)
+    if call.value_size == query.shape[3] and query.is_contiguous():
+        return torch.empty_like
+    shape = (*query.shape[:3], call.value_size)
     strides = _strides_like(shape, query.stride())
-    return torch.empty_strided(shape, strides, dtype=query.dtype, device=query.device)
+    return lambda like: torch.empty_strided(shape, strides, dtype=like.dtype, device=like.device)
 
 
-def empty_state(call: Call, health: bool) -> State:
-    """Room for the result."""
-    query = call.query
-    shape = query.shape[:3]
-    output = like_query(call, call.value_size)
+def shape_of(shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    """A float32 tensor of that shape in one number's memory, for `empty`."""
+    return kept.number(device).expand(shape)
+
+
+def empty(like: torch.Tensor) -> torch.Tensor:
+    """In a third of the time that torch.empty takes to read shape, type and device."""
+    return torch.empty_like(like, memory_format=torch.contiguous_format)
+
+
+def empty_state(call: Call, health: bool) -> Run:
+    """What makes room for the results of calls of this layout."""
+    output = output_room(call)
+    rows = shape_of(call.query.shape[:3], call.query.device)
+    if health:
+        return lambda call: State(output(call.query), empty(rows), empty(rows), empty(rows))
+    return lambda call: State(output(call.query), empty(rows))
+
+
+class Together(State):
+    """A state whose statistics lie in one block: they are taken apart when asked for."""
+
+    block: torch.Tensor  # [3, B, Hq, Nq]
+
+    def __init__(self, output: torch.Tensor, block: torch.Tensor) -> None:
+        own = self.__dict__
+        own["output"], own["block"] = output, block
+
+    logsumexp = property(lambda self: self.block[0])
+    max_logit = property(lambda self: self.block[1])
+    entropy = property(lambda self: self.block[2])
+
+
+def lean_state(call: Call, health: bool) -> Run:
+    """The same, sooner made: without health for the output alone, with it in two tensors.
+
+    Where health is not asked for the logsumexp is lost.
+    """
+    output, device, shape = output_room(call), call.query.device, call.query.shape[:3]
+    count = shape.numel()
     if not health:
-        return State(output, torch.empty(shape, dtype=torch.float32, device=query.device))
-    rows = [torch.empty(shape, dtype=torch.float32, device=query.device) for _ in range(3)]
-    return State(output, *rows)
+        return lambda call: State(output(call.query), kept.room(device, count, "logsumexp"))
+    if count % 4:  # each of them starts at a multiple of 16 bytes, as kernels like it
+        return empty_state(call, health)
+    block = shape_of((3, *shape), device)
+    return lambda call: Together(output(call.query), empty(block))
+
+
+At = Callable[[Any], Any]
+
+
+def itself(tensor: Any) -> Any:
+    return tensor
+
+
+def address(tensor: Any) -> Any:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def statistics(state: State, at: At) -> tuple[Any, Any, Any]:
+    """Logsumexp, maximum and entropy as arguments of a kernel that takes pointers as `at` says."""
+    if type(state) is Together and at is address:
+        first = state.block.data_ptr()
+        step = state.block.stride(0) * 4
+        return first, first + step, first + 2 * step
+    return at(state.logsumexp), at(state.max_logit), at(state.entropy)
 
 
 def trivial(call: Call, health: bool) -> State | None:
     """The answer where there is nothing to compute: no rows, or no keys at all."""
     if not call.empty:
         return None
-    state = empty_state(call, health)
+    state = empty_state(call, health)(call)
     state.output.zero_()
     if call.sinks is None:
         state.logsumexp.fill_(float("-inf"))

@@ -7,6 +7,8 @@ again costs nothing and a captured CUDA graph finds it in place.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 
@@ -27,6 +29,15 @@ class MaskArguments:
     dense: torch.Tensor | None  # uint8 [B|1, H|1, Nq|1, Nk|1]
     dense_strides: tuple[int, int, int, int]
 
+    @cached_property
+    def where(self) -> Any:
+        """The same as one argument of the portable kernels."""
+        from limelight.engines.gpu.cells import Where
+
+        return Where(
+            self.low, self.high, self.spans, *self.spans_strides, self.dense, *self.dense_strides
+        )
+
     @property
     def everything(self) -> bool:
         return not self.band and self.spans is None and self.dense is None
@@ -44,15 +55,22 @@ def in_pairs(array: torch.Tensor) -> bool:
 
 
 def mask_arguments(allowed: Allowed, device: torch.device) -> MaskArguments:
-    """The parts of `allowed`, on the device."""
-    low, high = allowed.band if allowed.band is not None else (-allowed.nq, allowed.nk)
-    spans = None
-    if allowed.spans is not None:
-        host = allowed.spans
+    """The parts of `allowed`, on the device; remembered unless an array of the caller's is one."""
+    host, spans = allowed.spans, None
+    if host is not None:
         spans = remember(host, ("spans",), lambda: torch.tensor(host, device=device), device)
-    dense = allowed.dense
-    if dense is not None:
-        dense = dense.view(torch.uint8)
+    if allowed.dense is not None:
+        return _arguments(allowed, spans, allowed.dense.view(torch.uint8))
+    known: MaskArguments | None = allowed.memory.get(("arguments", device))
+    if known is None or known.spans is not spans:
+        known = allowed.memory.keep(("arguments", device), _arguments(allowed, spans, None))
+    return known
+
+
+def _arguments(
+    allowed: Allowed, spans: torch.Tensor | None, dense: torch.Tensor | None
+) -> MaskArguments:
+    low, high = allowed.band if allowed.band is not None else (-allowed.nq, allowed.nk)
     return MaskArguments(
         band=allowed.band is not None,
         low=max(low, -allowed.nq),

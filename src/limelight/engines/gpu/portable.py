@@ -20,10 +20,10 @@ TINY = 1e-37  # a scale below it is 0
 TINY_KEYS = 256
 
 
-def forward(call: Call, health: bool) -> launch.Run:
+def forward(call: Call, health: bool, room: launch.Room) -> launch.Run:
     """How calls of this layout are run: a program a tile of rows, or split over the keys."""
     split = blocks.packs(call) and call.keys > 2 * blocks.forward(call).keys
-    return fitting_run(decode if split else small if tiny(call) else tiles, call, health)
+    return fitting_run(decode if split else small if tiny(call) else tiles, call, health, room)
 
 
 def tiny(call: Call) -> bool:
@@ -32,11 +32,14 @@ def tiny(call: Call) -> bool:
     return call.keys <= TINY_KEYS and programs <= blocks.chip(call.query.device).processors
 
 
-def fitting_run(plan: Callable[[Call, bool], launch.Run], call: Call, health: bool) -> launch.Run:
+def fitting_run(
+    plan: Callable[[Call, bool, launch.Room], launch.Run], call: Call, health: bool,
+    room: launch.Room,
+) -> launch.Run:  # fmt: skip
     """The plan's run; sizes that do not fit and scales that are not positive by way of
     a copy that does."""
     wide = upright(blocks.fitted(call))
-    run = plan(wide, health)
+    run = plan(wide, health, room)
     if wide is call:
         return run
     size = call.value_size
@@ -58,27 +61,29 @@ def upright(call: Call) -> Call:
     return replace(call, query=call.query * 0.0, scale=1.0)
 
 
-def tiles(call: Call, health: bool) -> launch.Run:
+def tiles(call: Call, health: bool, room: launch.Room) -> launch.Run:
     """One program a tile of rows, and with care what something masked spoilt."""
     passes = [_tiles(call, health, care=False, again=False)]
     if call.hides:
         passes.append(_tiles(call, health, care=True, again=True))
-    return _in_turn(call, health, passes)
+    return _in_turn(call, health, room, passes)
 
 
-def small(call: Call, health: bool) -> launch.Run:
+def small(call: Call, health: bool, room: launch.Room) -> launch.Run:
     """The same in one launch, with care at once."""
-    return _in_turn(call, health, [_tiles(call, health, care=call.hides, again=False)])
+    once = _tiles(call, health, care=call.hides, again=False)
+    return _in_turn(call, health, room, [once])
 
 
-def _in_turn(call: Call, health: bool, passes: list[tuple[int, launch.Launch]]) -> launch.Run:
-    numbers = Numbers.of(call)
+def _in_turn(
+    call: Call, health: bool, room: launch.Room, passes: list[tuple[int, launch.Launch]]
+) -> launch.Run:
+    numbers, empty = Numbers.of(call), room(call, health)
 
     def run(call: Call) -> State:
-        state = launch.empty_state(call, health)
-        arguments = numbers.around(call, state)
+        state = empty(call)
         for programs, kernel in passes:
-            kernel(programs, *arguments)
+            kernel(programs, *numbers.around(call, state, kernel.at))
         return state
 
     return run
@@ -117,24 +122,24 @@ class Numbers:
         arrays = call.allowed.spans is not None or call.allowed.dense is not None
         return Numbers(
             query=call.query.stride(), key=call.key.stride(), value=call.value.stride(),
-            output=launch.like_query(call, call.value_size).stride(),
+            output=launch.output_room(call)(call.query).stride(),
             where=None if arrays else launch.where_of(call)[0],
             form=None if call.bias is not None or call.dropout is not None
             else launch.form_of(call),
             sizes=launch.sizes_of(call),
         )  # fmt: skip
 
-    def around(self, call: Call, state: State) -> tuple[Any, ...]:
-        """The arguments for one call."""
+    def around(self, call: Call, state: State, at: launch.At) -> tuple[Any, ...]:
+        """The arguments for one call of a kernel that takes pointers as `at` says."""
         return (
-            Array(call.query, *self.query), Array(call.key, *self.key),
-            Array(call.value, *self.value), self.where or launch.where_of(call)[0],
-            self.form or launch.form_of(call), call.sinks, Array(state.output, *self.output),
-            Rows(state.logsumexp, state.max_logit, state.entropy), self.sizes,
+            Array(at(call.query), *self.query), Array(at(call.key), *self.key),
+            Array(at(call.value), *self.value), self.where or launch.where_of(call)[0],
+            self.form or launch.form_of(call), call.sinks, Array(at(state.output), *self.output),
+            Rows(*launch.statistics(state, at)), self.sizes,
         )  # fmt: skip
 
 
-def decode(call: Call, health: bool) -> launch.Run:
+def decode(call: Call, health: bool, room: launch.Room) -> launch.Run:
     """Few queries against many keys: rows packed over the heads of a group, keys in parts."""
     device = call.query.device
     tile = blocks.decode(call)
@@ -150,16 +155,16 @@ def decode(call: Call, health: bool) -> launch.Run:
          launch.precision_of(call), parts > 1),
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
-    numbers = Numbers.of(call)
-    room = heads * parts * tile.rows * (dv + 3)
+    numbers, empty = Numbers.of(call), room(call, health)
+    between = heads * parts * tile.rows * (dv + 3)
 
     def run(call: Call) -> State:
-        state = launch.empty_state(call, health)
+        state, at = empty(call), kernel.at
         partial = counters = None
         if parts > 1:
-            partial = torch.empty(room, dtype=torch.float32, device=device)
-            counters = kept.zeros(device, heads)
-        kernel(heads * parts, *numbers.around(call, state), keys, partial, counters)
+            partial = at(kept.room(device, between, "parts"))
+            counters = at(kept.zeros(device, heads))
+        kernel(heads * parts, *numbers.around(call, state, at), keys, partial, counters)
         return state
 
     return run
@@ -179,6 +184,7 @@ def again(call: Call, health: bool, count: int) -> Callable[[Call, State, torch.
     numbers = Numbers.of(call)
 
     def run(call: Call, state: State, scratch: torch.Tensor) -> None:
-        kernel(-(-count // flags), scratch, count, *numbers.around(call, state))
+        at = kernel.at
+        kernel(-(-count // flags), at(scratch), count, *numbers.around(call, state, at))
 
     return run

@@ -194,8 +194,10 @@ class _Sums:
                 continue
             known = (self.state.output, self.state.logsumexp, None, self.state.entropy)
             state = State(*(None if x is None else x[:, :, here] for x in known))
-            own = (None if x is None else x[:, :, here] for x in self.grads_of)
-            grads = bridge.backward(call, self.work.engine, state, *own)
+            output, logsumexp, entropy = (
+                None if x is None else x[:, :, here] for x in self.grads_of
+            )
+            grads = bridge.backward(call, self.work.engine, state, output, logsumexp, entropy)
             self.query[:, :, here] += grads.query
             grad_key += grads.key
             grad_value += grads.value
