@@ -29,8 +29,9 @@ class Pool:
     def __init__(
         self, ranks: int, timeout: float = 60.0, backend: str = "gloo", gpus: bool = False
     ) -> None:
-        context = mp.get_context("forkserver")
-        context.set_forkserver_preload(IMPORTED)
+        context = mp.get_context("spawn" if gpus else "forkserver")  # CUDA is not to be forked
+        if not gpus:
+            context.set_forkserver_preload(IMPORTED)
         self.folder = tempfile.TemporaryDirectory()
         store = os.path.join(self.folder.name, "store")
         self.pipes, self.processes = [], []
