@@ -18,12 +18,11 @@ from limelight.lessons.data import STATE
 from tests.studio import (
     test_learn,
     test_learn_apply,
-    test_learn_page,
     test_learn_scaling,
     test_learn_training,
 )
 from tests.studio.conftest import Watcher, missing_for_browser
-from tests.studio.looking import percent
+from tests.studio.looking import percent, violations
 
 CALM = ["0.2190", percent(0.324, 1), percent(0.95)]
 
@@ -242,9 +241,6 @@ def test_exercises_are_checked_in_the_language(open_page: Callable[..., Any], fo
     part.get_by_text("Key 0: 5 / √2 = 3.535534").wait_for()
 
 
-axe = test_learn_page.axe
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("language", ["en", "de", "es"])
@@ -255,7 +251,7 @@ def test_axe_finds_nothing_serious_in_any_language(
     page.wait_for_function("code => document.documentElement.lang === code", arg=language)
     page.locator("#apply .board:not(.waiting)").wait_for()
     page.locator("#training .waiting").wait_for(state="detached")
-    assert test_learn_page.violations(page, axe) == []
+    assert violations(page, axe) == []
 
 
 @pytest.mark.slow
@@ -267,4 +263,4 @@ def test_axe_finds_nothing_serious_in_a_part_alone(
     page = open_page(f"file://{tmp_path}/part.html")
     page.locator(f"#{part}").wait_for()
     page.wait_for_timeout(500)
-    assert test_learn_page.violations(page, axe) == []
+    assert violations(page, axe) == []
