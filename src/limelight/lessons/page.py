@@ -9,6 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
+from urllib.parse import quote
 
 from limelight.errors import FileError
 from limelight.lessons.data import PARTS, lessons_data
@@ -83,6 +84,7 @@ def _linked(part: str | None, language: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{translate(TITLE, language)}</title>\n"
+        f'<link rel="icon" href="data:image/svg+xml,{quote(built("favicon.svg"))}">\n'
         '<link rel="stylesheet" href="lessons.css"></head>\n'
         '<body><div id="app"></div>\n'
         f"<noscript>{unscripted}</noscript>\n"
