@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from making import benches, consoles, experiment, systems
+from making import benches, consoles, experiment, remedies, systems
 
 DOCS = Path(__file__).parent
 
@@ -59,6 +59,7 @@ PARTS: dict[str, Callable[[], list[Path]]] = {
     "benches": benches.make,
     "systems": systems.make,
     "experiment": experiment.make,
+    "remedies": remedies.make,
     "ranks": ranks,
     "seeing": lambda: script("seeing.py"),
     "screenshots": lambda: script("screenshots.py"),

@@ -16,6 +16,7 @@ LISTED = Path(__file__).with_name("names.txt")
 MODULES = (
     "heads",
     "hf",
+    "learn.experiments",
     "lessons",
     "live",
     "masks",

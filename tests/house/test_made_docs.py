@@ -20,11 +20,10 @@ def making(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module
 
 
-def test_the_experiment_s_page_and_figures(making: Any) -> None:
-    page = making("making.experiment").filled()
-    assert page.text() == page.path.read_text(encoding="utf-8"), (
-        "run: python docs/make.py experiment"
-    )
+@pytest.mark.parametrize("name", ["experiment", "remedies"])
+def test_the_experiments_pages_and_figures(making: Any, name: str) -> None:
+    page = making(f"making.{name}").filled()
+    assert page.text() == page.path.read_text(encoding="utf-8"), f"run: python docs/make.py {name}"
     for path, svg in page.pictures.items():
         assert path.read_text(encoding="utf-8") == svg, path.name
 

@@ -27,7 +27,7 @@ LazyGroup.table = {
         "Write the lessons as one HTML file, or as static pages, that run by themselves.", LEARN
     ),
     "experiment": Command(
-        "See whether 1/√d_k matters: the same models trained with it, without it, and with 1/d_k.",
+        "See whether 1/√d_k matters, or what saves a run whose attention dies, in trained models.",
         LEARN,
     ),
     "mask": Command("Draw a mask: which keys each query may attend to.", LEARN),

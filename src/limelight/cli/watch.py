@@ -22,6 +22,7 @@ from limelight.errors import ArgumentError
 from limelight.intake import from_json
 from limelight.journal.reading import AlarmLine, RecordLine
 from limelight.journal.run import LOW_IS_WORSE, Run
+from limelight.journal.shipped import find
 from limelight.writing.numbers import counted
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -37,7 +38,13 @@ PANELS = {
 
 
 def watch(
-    path: Annotated[Path, typer.Argument(help="The file that limelight.torch.Monitor writes.")],
+    path: Annotated[
+        str,
+        typer.Argument(
+            help="The file that limelight.torch.Monitor writes, or a run that comes along: "
+            "gpt-nothing-done, gpt-qkclip, gpt-z-loss, gpt-entropy-floor, gpt-qk-norm."
+        ),
+    ],
     json: JsonOption = False,
     once: Annotated[bool, typer.Option("--once", help="Show the state and stop.")] = False,
     plot: Annotated[
@@ -50,7 +57,7 @@ def watch(
     force: ForceOption = False,
 ) -> None:
     """Watch a training run's heads: logits, entropy, saturation and alarms."""
-    run = Run.open(path)
+    run = Run.open(find(path))
     if plot is not None:
         writable(plot, KINDS, force)
         draw(run, plot)

@@ -1,4 +1,4 @@
-"""Experiments whose results come along: `scaling()`, made by examples/scaling.py."""
+"""Experiments whose results come along: `scaling()` of examples/scaling.py, `remedies()`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError, FileError
+from limelight.learn.experiments.rescue import Remedies, Rescue, remedies
 
 FIGURES = {
     "loss": "loss, nats a character",
@@ -25,6 +26,26 @@ SETTINGS = {
     "unit-sgd": "entries of variance 1, SGD",
 }
 SCALES = ("1/√d_k", "none", "1/d_k")
+REMEDIES = {
+    "none": "nothing done",
+    "clip": "QKClip at 100",
+    "z_loss": "z-loss",
+    "floor": "entropy floor",
+    "norm": "normalised queries and keys",
+}
+__all__ = [
+    "FIGURES",
+    "REMEDIES",
+    "SCALES",
+    "SETTINGS",
+    "Remedies",
+    "Rescue",
+    "Runs",
+    "Scaling",
+    "ends",
+    "remedies",
+    "scaling",
+]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,15 +1,23 @@
-"""The scaling experiment as pictures: where each setting ends, and how it gets there."""
+"""The experiments as pictures: where the runs end, and how they get there."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.learn.experiments import FIGURES, SETTINGS, Scaling
+from limelight.learn.experiments import FIGURES, REMEDIES, SETTINGS, Remedies, Scaling
+from limelight.learn.experiments.rescue import held_out as ends_of
 from limelight.pictures.chart import Line, Panel, chart
 from limelight.pictures.scene import Picture
 
 BOUNDS = {"spread": (0.0, 1.0), "saturated": (0.0, 1.0)}
+HIGHEST_LOSS = 3.6  # drawn; a run above lies on the edge
+# Of the remedies: what is drawn over the steps, on which axis and within which bounds.
+OVER_STEPS = {
+    "largest": ("Largest logit of any head", "y", 1.0, 1e7),
+    "entropy": ("Smallest mean entropy of any head, nats", "y", 1e-4, 5.0),
+    "loss": ("Loss, nats a character", "", 1.5, HIGHEST_LOSS),
+}
 
 
 def held_out(results: Scaling, *, theme: str = "light") -> Picture:
@@ -71,6 +79,38 @@ def curves(results: Scaling, d_k: int, *, theme: str = "light") -> Picture:
                  theme=theme)  # fmt: skip
 
 
+def rescued(results: Remedies, *, theme: str = "light") -> Picture:
+    """Held-out loss at the end over the learning rate: each remedy beside nothing done."""
+    rates = np.array(results.rates)
+
+    def line(remedy: str, name: str) -> Line:
+        return Line(name, rates, np.stack([ends_of(results.at(remedy, r)) for r in rates], axis=1))
+
+    panels = [
+        Panel(REMEDIES[remedy], (line(remedy, "with it"), line("none", REMEDIES["none"])),
+              "learning rate", "x", 1.7, HIGHEST_LOSS, dots=True, ticks=results.rates)
+        for remedy in results.remedies if remedy != "none"
+    ]  # fmt: skip
+    return chart([panels[:2], panels[2:]], title="Held-out loss at the end, nats a character",
+                 below=_below(results, "dots are seeds, lines their mean; a loss above "
+                              f"{HIGHEST_LOSS} lies on the edge"), theme=theme)  # fmt: skip
+
+
+def over_steps(results: Remedies, figure: str, *, theme: str = "light") -> Picture:
+    """One of `OVER_STEPS`: a panel a remedy, a line a learning rate."""
+    title, log, low, high = OVER_STEPS[figure]
+    panels = [
+        Panel(REMEDIES[remedy], tuple(
+            Line(f"{rate:g}", runs[0].steps.astype(np.float64),
+                 np.stack([getattr(run, figure) for run in runs]))
+            for rate in results.rates for runs in [results.at(remedy, rate)]
+        ), "step", log, low, high)
+        for remedy in results.remedies
+    ]  # fmt: skip
+    return chart([panels[:3], panels[3:]], title=f"{title}, by learning rate", theme=theme,
+                 below=_below(results, "thin lines are seeds, thick ones their mean"))  # fmt: skip
+
+
 def _over_sizes(
     results: Scaling, setting: str, scale: str, figure: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -80,7 +120,7 @@ def _over_sizes(
     return np.array(results.sizes, np.float64), np.stack(values, axis=1)
 
 
-def _below(results: Scaling, words: str) -> str:
+def _below(results: Scaling | Remedies, words: str) -> str:
     facts = results.facts
     return (f"{facts['layers']} layers of {facts['heads']} heads, {facts['steps']} steps, "
             f"{facts['seeds']} seeds: {words}")  # fmt: skip
