@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,12 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def gathered(run: dict[str, Any], folder: Path) -> tuple[list[int], dict[str, Any]]:
     """The steps of the curves, and what the results say of one run."""
     records = [line for line in lines(folder / run["file"]) if line["kind"] == "record"]
-    logits = [_known(record, "max_logit") for record in records]
+    # a logit that is not finite is None in a record
+    logits = [[math.inf if x is None else x for x in _heads(record, "max_logit")]
+              for record in records]  # fmt: skip
     largest = [max(each) for each in logits]
-    entropy = [min(_known(record, "entropy")) for record in records]
+    entropy = [min((x for x in _heads(record, "entropy") if x is not None), default=0.0)
+               for record in records]  # fmt: skip
     dead = [record["step"] for record, m, h in zip(records, largest, entropy, strict=True)
             if m > LARGEST or h < NO_ENTROPY]  # fmt: skip
     below = [record["step"] for record in records if any(
@@ -64,20 +68,24 @@ def gathered(run: dict[str, Any], folder: Path) -> tuple[list[int], dict[str, An
         **{name: run[name] for name in ("remedy", "rate", "seed", "died")},
         "since": dead[0] if dead else None, "dead": len(dead), "below": len(below),
         "end": run["loss"], "held_out": run["held_out"],
-        "most": run["largest"], "before": logits[max(0, peak - 1)][head],
+        "most": run["largest"], "before": _finite(logits[max(0, peak - 1)][head]),
         "lowest": min(map(min, logits)), "least": run["entropy"],
         "clipped": run["clipped"],
     }  # fmt: skip
     curves = rounded({
         "loss": [records[n]["loss"] for n in starts],
-        "largest": [max(largest[n : n + RECORDS_A_POINT]) for n in starts],
+        "largest": [_finite(max(largest[n : n + RECORDS_A_POINT])) for n in starts],
         "entropy": [min(entropy[n : n + RECORDS_A_POINT]) for n in starts],
     })  # fmt: skip
     return [records[n]["step"] for n in starts], told | curves
 
 
-def _known(record: dict[str, Any], figure: str) -> list[float]:
-    return [x for site in record["sites"] for x in site[figure] if x is not None]
+def _heads(record: dict[str, Any], figure: str) -> list[float | None]:
+    return [x for site in record["sites"] for x in site[figure]]
+
+
+def _finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None
 
 
 def thinned(path: Path) -> str:

@@ -109,7 +109,10 @@ def _numbers(page: Page, results: Remedies) -> None:
     said["blind-below"], said["blind-dead"] = str(blind.below), str(blind.dead)
     said["blind-lowest"], said["blind-least"] = _logit(blind.lowest), f"{blind.least:.2g}"
     turned = max(results.at("clip", 0.1), key=lambda run: run.most or 0)
-    said["turned-most"], said["turned-before"] = _logit(turned.most or 0), _logit(turned.before)
+    said["turned-most"], said["turned-before"] = (
+        _logit(turned.most or 0),
+        _logit(turned.before or 0),
+    )
     said["record-steps"] = str(results.facts["steps"] // results.facts["records"])
     for remedy in ("clip", "z_loss"):
         runs = results.at(remedy, 0.1)

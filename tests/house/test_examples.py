@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = (
+    "make_runs",
     "remedies",
     "scaling",
     "text",
@@ -163,6 +164,15 @@ def test_every_remedy_leaves_its_file(
     calm = [one for one in done if one["rate"] == 1e-2]
     assert not any(one["died"] for one in calm)
     assert any(one["clipped"] for one in done if one["remedy"] == "clip" and one["rate"] == 1.0)
+    for one in done:
+        steps, told = examples.make_runs.gathered(one, out)
+        assert steps == [0, 2, 4, 6, 8]
+        assert told["most"] == one["largest"] == pytest.approx(max(told["largest"]), rel=1e-3)
+        assert bool(told["dead"]) == bool({"logit", "entropy"} & {*one["died"]})
+        json.dumps(told, allow_nan=False)
+    path = examples.folder / "thin.jsonl"
+    path.write_text(examples.make_runs.thinned(out / done[0]["file"]), encoding="utf-8")
+    assert Run.open(path).view("entropy", 100).steps == [0, 5]
 
 
 @pytest.mark.parametrize("name", ["train_gpt", "scaling"])

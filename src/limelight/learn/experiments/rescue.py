@@ -34,7 +34,7 @@ class Rescue:
     end: float | None  # the loss over the last steps, nats a character
     held_out: float | None  # and on text that was not trained on
     most: float | None  # the largest logit of any head in any record
-    before: float  # the largest logit of that head one record earlier
+    before: float | None  # the largest logit of that head one record earlier
     lowest: float  # the largest logit of the head where it lay lowest
     least: float  # the smallest mean entropy of any head in any record, nats
     clipped: int  # how often QKClip scaled a head back
