@@ -28,7 +28,7 @@ def test_runs_that_come_along_are_listed_apart_and_open(open_tab: Open) -> None:
     page = open_tab("#/watch")
     examples = page.get_by_role("region", name="Examples that come along")
     examples.wait_for()
-    assert examples.get_by_role("link").count() == len(TITLES)
+    assert examples.get_by_role("listitem").count() == len(TITLES)
     assert examples.get_by_role("link", name=re.compile("^run")).count() == 0
     examples.get_by_role("link", name=re.compile("^gpt-qkclip")).click()
     page.get_by_text(f"{TITLES['gpt-qkclip']} · Decoder · 20 records").wait_for()

@@ -458,6 +458,7 @@ export interface RemedyRun {
   readonly seed: number;
   readonly died: readonly string[];
   readonly held_out: Real;
+  readonly most: Real;
   readonly largest: readonly Real[];
 }
 

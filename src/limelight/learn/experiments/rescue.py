@@ -88,7 +88,7 @@ class Remedies:
 
     def shown(self) -> dict[str, Any]:
         """JSON-safe: what Learn draws."""
-        names = ("remedy", "rate", "seed", "died", "held_out", "largest")
+        names = ("remedy", "rate", "seed", "died", "held_out", "most", "largest")
         runs = [{name: run[name] for name in names} for run in self.to_dict()["runs"]]
         return {"facts": self.facts, "remedies": REMEDIES, "rates": list(self.rates),
                 "steps": self.runs[0].steps.tolist(), "runs": runs}  # fmt: skip

@@ -60,6 +60,7 @@ class RemedyRun(msgspec.Struct, kw_only=True):
     seed: int
     died: list[str]
     held_out: float | None
+    most: float | None  # of `largest`
     largest: Numbers
 
 
@@ -86,5 +87,5 @@ ENDPOINTS = (
     Endpoint("/api/experiments/scaling", scaling, Nothing, ScalingResults,
              "The scaling experiment's results: every figure of every run, over its steps."),
     Endpoint("/api/experiments/remedies", remedies, Nothing, RemedyResults,
-             "What saved runs whose attention died: each run's end, and its logits over the steps."),
+             "What saved runs whose attention died: the end and the logits of each."),
 )  # fmt: skip

@@ -198,7 +198,8 @@ async def _until_left(socket: WebSocket) -> None:
 
 
 ENDPOINTS = (
-    Endpoint("/api/runs", runs, Nothing, list[RunSummary], "Training runs in the folders, and those that come along."),
+    Endpoint("/api/runs", runs, Nothing, list[RunSummary],
+             "Training runs in the folders, and those that come along."),
     Endpoint("/api/runs/{id}", run, OfRun, RunInfo, "One run: its sites, bounds and alarms."),
     Endpoint("/api/runs/{id}/view", run_view, OfView, RunView,
              "One figure of every head over the steps, pooled by the worse."),

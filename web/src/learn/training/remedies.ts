@@ -26,7 +26,7 @@ export function fate(results: RemedyResults, remedy: string, rate: number): { ru
     runs: runs.length,
     died: runs.filter((run) => run.died.length).length,
     loss: runs.reduce((sum, run) => sum + (run.held_out ?? NaN), 0) / runs.length,
-    largest: Math.max(...runs.flatMap((run) => run.largest.map((x) => x ?? NaN))),
+    largest: Math.max(...runs.map((run) => run.most ?? NaN)),
   };
 }
 
@@ -38,7 +38,7 @@ export const COMING: RemedyResults = {
   steps: [0, 588],
   runs: [NOTHING, ...REMEDIES].flatMap((remedy) =>
     RATES.flatMap((rate) =>
-      [0, 1, 2].map((seed) => ({ remedy, rate, seed, died: remedy === NOTHING ? ["logit"] : [], held_out: null, largest: [null, null] })),
+      [0, 1, 2].map((seed) => ({ remedy, rate, seed, died: remedy === NOTHING ? ["logit"] : [], held_out: null, most: null, largest: [null, null] })),
     ),
   ),
 };
