@@ -76,7 +76,7 @@ def main() -> None:
     loaded = hf.load(asked.model)
     named: Counter[tuple[str, int]] = Counter()
     held: Counter[tuple[str, int]] = Counter()
-    total: dict[str, Counter[str]] = {name: Counter() for name in NAMES}
+    total: dict[str, dict[str, list[float]]] = {name: {} for name in NAMES}
     for seed in range(asked.texts):
         draw = np.random.default_rng(seed)
         for capture, where in texts(loaded, seed):
@@ -88,10 +88,12 @@ def main() -> None:
                         past = columns <= rows  # a decoder sees no others
                         rows, columns = rows[past], columns[past]
                         judged = np.unique(rows)
+                        if not judged.size:  # a page may have no word of three pieces
+                            continue
                         mass = np.bincount(rows, weights[rows, columns], minlength=2 * HALF)[judged]
                         even = np.bincount(rows, minlength=2 * HALF)[judged] / (judged + 1)
 
-                        total[kind.name][f"L{site.layer}H{head}"] += mass.mean() / asked.texts
+                        total[kind.name].setdefault(f"L{site.layer}H{head}", []).append(mass.mean())
                         truth = _named(kind, mass, even)
                         for n in (n for n in ROWS if n <= len(judged)):
                             for _ in range(asked.draws):
@@ -106,7 +108,8 @@ def main() -> None:
         print(f"{name:11}" + "".join(f"{h / n:6.0%}" if n else "     –" for h, n in shares))
     for name, found in total.items():
         bound = next(kind.threshold for kind in KINDS if kind.name == name)
-        best = ", ".join(f"{head} {score:.2f}" for head, score in found.most_common(10))
+        scores = Counter({head: float(np.mean(means)) for head, means in found.items()})
+        best = ", ".join(f"{head} {score:.2f}" for head, score in scores.most_common(10))
         print(f"{name:11} from {bound:.1f} on: {best}")
 
 

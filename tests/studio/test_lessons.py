@@ -196,6 +196,7 @@ NOT_HERE = frozenset({
     "test_a_mistake_is_diagnosed_by_the_library",
 })  # fmt: skip
 step, lab, apply = test_learn.step, test_learn_scaling.lab, test_learn_apply.apply
+part = test_learn_training.part
 globals().update(_again())
 
 

@@ -577,6 +577,8 @@ def test_bad_arguments() -> None:
         ContextParallel(exchange="pigeon")
     with pytest.raises(ArgumentError, match="whole matrices"):
         ContextParallel(engine="reference")
+    with pytest.raises(ArgumentError, match="drop some of the output instead"):
+        ContextParallel().attention(*torch.ones(3, 1, 1, 2, 2), dropout=0.1)
 
 
 def bad_bias(group: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,10 +23,12 @@ def test_what_a_model_asks_for() -> None:
         (False, False), (True, False)
     ]  # fmt: skip
     assert [k.gradients for k in kinds_of(SMALL, training=True)] == [False, False, True]
+    drops = replace(SMALL, dropout=0.1)
+    assert [k.dropout for k in kinds_of(drops, training=True)] == [0.0, 0.0, 0.1]
 
 
 @pytest.mark.parametrize("softcap", [None, 3.0])
-@pytest.mark.parametrize("kind", kinds_of(SMALL, training=True))
+@pytest.mark.parametrize("kind", kinds_of(replace(SMALL, dropout=0.1), training=True))
 def test_each_kind_is_a_call(
     kind: Kind, softcap: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,6 +48,7 @@ def test_each_kind_is_a_call(
     assert call["name"] == ("inspect" if kind.health else "attention")
     assert call["shape"] == (1, 4, 5, 8)
     assert call["softcap"] == softcap
+    assert call["dropout"] == kind.dropout
     assert call["mask"].expression == "Causal()"
     assert call["sinks"].shape == (4,)
 

@@ -23,13 +23,15 @@ def warm(
     dtype: Annotated[str, typer.Option(help="bfloat16, float16 or float32.")] = "bfloat16",
     decode: Annotated[bool, typer.Option("--decode", help="Also one token after a text.")] = False,
     training: Annotated[bool, typer.Option(help="Also the gradients.")] = True,
+    dropout: Annotated[float, typer.Option(help="The share that falls in training.")] = 0.0,
     json: JsonOption = False,
 ) -> None:
     """Compile the GPU kernels that a model will need, before it runs."""
     from limelight.torch.warming import Kind, kinds_of
     from limelight.torch.warming import warm as compile_all
 
-    whole = Kind(size, heads, key_heads or heads, length, length, mask, softcap, sinks, dtype)
+    whole = Kind(size, heads, key_heads or heads, length, length, mask, softcap, sinks, dtype,
+                 dropout=dropout)  # fmt: skip
     kinds = kinds_of(whole, training=training)
     if decode:
         one = Kind(size, heads, key_heads or heads, 1, length, "", softcap, sinks, dtype)

@@ -148,16 +148,18 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
         OVERLAP=tile.overlap, HALF=half,
         ALIAS=d == dv == 256, BM=rows,
     )  # fmt: skip
-    section = max(4, call.group, L2_SHARE // (2 * nk * (d + dv)))
+    processors = blocks.chip(device).processors
+    wished = max(4, call.group, L2_SHARE // (2 * nk * (d + dv)))
+    section = blocks.together(batch * heads, wished, count, processors)
     total = batch * heads * count
     flags = batch * heads * -(-nq // 64)
     sizes = (
-        heads, call.group, nq, nk, count, batch * heads, min(section, batch * heads), total,
+        heads, call.group, nq, nk, count, batch * heads, section, total,
         call.scale, c, max(-FILL / c, -1e38), call.softcap or 1.0,
     )  # fmt: skip
     bias_strides = (0, 0, 0, 0) if call.bias is None else broadcast_strides(call.bias, 4)
     ending = None if mode else _mask_arguments(call, mask, rows, keys)
-    programs = min(total, blocks.chip(device).processors)
+    programs = min(total, processors)
     kernel = launch.Launch(
         hopper_forward.forward_kernel, (config,), num_warps=4, maxnreg=tile.registers,
         launch_pdl=True,

@@ -42,11 +42,12 @@ class Kind:
     dtype: str = "bfloat16"
     health: bool = False
     gradients: bool = False
+    dropout: float = 0.0  # in training alone
 
 
 def kinds_of(kind: Kind, *, training: bool) -> list[Kind]:
     """What a model with this attention asks for: output, health, and gradients where it trains."""
-    found = [replace(kind, health=health) for health in (False, True)]
+    found = [replace(kind, health=health, dropout=0.0) for health in (False, True)]
     return [*found, replace(kind, gradients=True)] if training else found
 
 
@@ -94,7 +95,7 @@ def run(kind: Kind, device: str = "cuda") -> None:
 
     query = drawn(kind.heads, kind.queries)
     key, value = (drawn(kind.key_heads, kind.keys) for _ in range(2))
-    options: dict[str, Any] = {"mask": mask, "softcap": kind.softcap}
+    options: dict[str, Any] = {"mask": mask, "softcap": kind.softcap, "dropout": kind.dropout}
     if kind.sinks:
         options["sinks"] = torch.zeros(kind.heads, device=device)
     if kind.health:

@@ -160,6 +160,22 @@ def widths(call: Call) -> tuple[int, int]:
     return launch.power_of_two(call.head_size), launch.power_of_two(call.value_size)
 
 
+def together(heads: int, wished: int, tiles: int, processors: int) -> int:
+    """How many heads run together, their heavy tiles first: as wished, or somewhat more.
+
+    The light tiles of the last heads are what lets all processors end at the same time. Where few
+    heads are left over at the end, their heavy tiles start when the others have nothing to do.
+    """
+    enough = -(-2 * processors // tiles)  # two tiles for each processor
+    if wished >= heads:
+        return heads
+    for width in range(wished, 2 * wished + 1):
+        rest = heads % width
+        if rest == 0 or 4 * rest >= 3 * enough:
+            return min(width, heads)
+    return wished
+
+
 PACKED = 32 << 10  # bytes of shared memory for the queries that are packed into one tile
 START = 256  # keys that could be read in the time that a program takes to start and to merge
 

@@ -131,13 +131,14 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
     padded, tiles = -(-nq // rows) * rows, -(-nk // KEYS)
     total, processors = tiles * batch * call.key_heads, blocks.chip(device).processors
     bytes_a_head = nq * call.group * (6 * d + 2 * dv)
-    section = max(-(-2 * processors // tiles), L2_SHARE // bytes_a_head)
+    wished = max(-(-2 * processors // tiles), L2_SHARE // bytes_a_head)
+    section = blocks.together(batch * call.key_heads, wished, tiles, processors)
     bent = call.softcap is not None or call.bias is not None
     row_flags = batch * heads * -(-nq // 64)
     flags = row_flags + batch * call.key_heads * -(-nk // 64)
     numbers = (
         heads, call.group, nq, nk, tiles, batch * call.key_heads,
-        min(section, batch * call.key_heads), total, call.scale,
+        section, total, call.scale,
         LOG2E * (1.0 if bent else call.scale), call.softcap or 1.0, mask.low, mask.high,
     )  # fmt: skip
     bias_strides = (0, 0, 0, 0) if call.bias is None else broadcast_strides(call.bias, 4)

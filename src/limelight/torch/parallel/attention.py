@@ -43,6 +43,7 @@ def context_parallel(
     scale: float | None = None,
     softcap: float | None = None,
     sinks: Any = None,
+    dropout: float = 0.0,
     engine: str = "auto",
     layout: str = "zigzag",
     exchange: str = "auto",
@@ -57,13 +58,14 @@ def context_parallel(
     mask          speaks of the whole sequence: mask objects, or booleans [.., queries, keys]
     bias          this rank's rows against all keys in order: [B|1, Hq|1, nq|1, keys|1]
     sinks         [Hq], the same on every rank; their gradient is this rank's share of the sum
+    dropout       must be 0: which weights fall is a matter of their place in the whole
     layout        "zigzag" balances a causal mask; "contiguous" suits windows
     exchange      "ring" sends keys and values around while computing, "gather" collects them
                   first; "auto" gathers what is small
     """
     cp = ContextParallel(resolve(group, mesh), layout, exchange, engine)
     same = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
-    return cp.attention(query, key, value, **same)
+    return cp.attention(query, key, value, **same, dropout=dropout)
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,14 @@ class ContextParallel:
     def _plan(
         self, query: Tensor, key: Tensor, value: Tensor, *, health: bool, mask: Any = None,
         bias: Any = None, scale: float | None = None, softcap: float | None = None,
-        sinks: Any = None, site: str = "",
+        sinks: Any = None, dropout: float = 0.0, site: str = "",
     ) -> tuple[ring.Work, tuple[Any, ...]]:  # fmt: skip
+        if dropout != 0.0:
+            raise ArgumentError(
+                f"dropout={dropout} over several ranks: which weights fall follows from their "
+                f"place in the whole, and a rank sees parts. Give 0 here, and drop some of the "
+                f"output instead: torch.nn.functional.dropout(output, {dropout})"
+            )
         place = Ring.of(resolve(self.group, None))
         layout = Layout(place.ranks, self.layout)
         asked = Asked(query, key, value, mask, bias, scale, softcap, sinks, self.engine,
