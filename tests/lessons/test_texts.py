@@ -23,6 +23,7 @@ SPEAKING = (
     "cli/exercise.py",
     "learn/exercises/sheet.py",
     "learn/experiments/__init__.py",
+    "learn/experiments/rescue.py",
     "lessons/page.py",
     "report/page.py",
 )

@@ -41,13 +41,14 @@ def test_a_named_capture_is_opened(
     page.close()
 
 
-def test_a_log_opens_in_watch_and_a_name_is_a_capture_that_comes_along(
+def test_a_log_opens_in_watch_and_a_name_is_what_comes_along(
     start_studio: Callable[..., Running], tmp_path: Path
 ) -> None:
     log = tmp_path / "run.jsonl"
     log.write_text("")
     assert start_studio(str(log)).url.endswith("#/watch/run")
     assert start_studio("llama", str(log)).url.endswith("#/explore/llama")
+    assert start_studio("gpt-qkclip").url.endswith("#/watch/gpt-qkclip")
 
 
 def test_files_of_one_name_are_told_apart(tmp_path: Path, capture: Path) -> None:

@@ -115,6 +115,7 @@ def tab(browser: Any, studio: Running) -> Iterator[Any]:
 def settled(page: Any) -> None:
     page.locator("#map .halves[aria-busy=false]").wait_for()
     page.locator("#training .waiting").wait_for(state="detached")
+    page.locator("#remedies .waiting").wait_for(state="detached")
     page.locator("#apply .board:not(.waiting)").wait_for()
     page.locator("#next .stops data").first.wait_for()
 

@@ -20,6 +20,7 @@ def ready(page: Any) -> Any:
     page.locator("#apply .board:not(.waiting)").wait_for()
     page.locator("#map").get_by_text("Fetching the head").wait_for(state="detached")
     page.locator("#training .waiting").wait_for(state="detached")
+    page.locator("#remedies .waiting").wait_for(state="detached")
     page.locator("#next .stops data").first.wait_for()
     page.locator("#not").get_by_text("of the 25 heads").wait_for()
     page.locator("#not").get_by_role("link", name="Open it in Explore").wait_for()

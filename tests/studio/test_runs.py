@@ -16,6 +16,7 @@ from limelight.errors import ArgumentError, FileError
 from limelight.journal import FIGURES
 from limelight.journal.reading import Tail, is_journal
 from limelight.journal.run import Run
+from limelight.journal.shipped import TITLES
 from tests.studio import samples
 from tests.studio.conftest import Running, run_alone
 
@@ -116,12 +117,25 @@ def test_an_empty_run(tmp_path: Path) -> None:
 
 
 def test_the_server_tells_of_it(studio: Running) -> None:
-    assert [run["id"] for run in studio.get("/api/runs")] == ["run"]
+    listed = studio.get("/api/runs")
+    assert [run["id"] for run in listed if run["title"] is None] == ["run"]
+    assert [(run["id"], run["title"]) for run in listed[1:]] == list(TITLES.items())
+    assert studio.get("/api/runs/gpt-qkclip")["clipped"] > 500
     info = studio.get("/api/runs/run")
     assert (info["records"], info["last_step"], info["bounds"][0]["raise_at"]) == (40, 390, 0.9)
     view = studio.get("/api/runs/run/view?figure=spread&bins=11")
     assert len(view["steps"]) == 11
     assert len(view["values"]) == 12
+
+
+def test_a_run_of_one_s_own_hides_one_that_comes_along(
+    start_studio: Callable[..., Running], tmp_path: Path
+) -> None:
+    samples.write_lines(tmp_path / "gpt-qkclip.jsonl", samples.run_lines(6))
+    running = start_studio(folder=tmp_path)
+    listed = {run["id"]: run["title"] for run in running.get("/api/runs")}
+    assert listed == {"gpt-qkclip": None, **{k: v for k, v in TITLES.items() if k != "gpt-qkclip"}}
+    assert running.get("/api/runs/gpt-qkclip")["records"] == 6
 
 
 def test_a_page_is_told_when_a_run_grows(

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from limelight.journal.run import Run
+from limelight.journal.shipped import TITLES, find
 from tests.studio import samples
 from tests.studio.conftest import Running, Watcher
 
@@ -21,6 +23,20 @@ def test_runs_are_listed(open_tab: Open) -> None:
     page = open_tab("#/watch")
     page.get_by_role("link", name=re.compile("^run")).click()
     page.get_by_role("heading", name="run").wait_for()
+
+
+def test_runs_that_come_along_are_listed_apart_and_open(open_tab: Open) -> None:
+    page = open_tab("#/watch")
+    examples = page.get_by_role("region", name="Examples that come along")
+    examples.wait_for()
+    assert examples.get_by_role("listitem").count() == len(TITLES)
+    assert examples.get_by_role("link", name=re.compile("^run")).count() == 0
+    examples.get_by_role("link", name=re.compile("^gpt-qkclip")).click()
+    page.get_by_text(f"{TITLES['gpt-qkclip']} · Decoder · 20 records").wait_for()
+    page.get_by_text("ended: closed").wait_for()
+    told = page.get_by_role("region", name="Scaled back")
+    clips = Run.open(find("gpt-qkclip")).clips
+    told.get_by_text(f"pass 100: after {len(clips)} steps so far").wait_for()
 
 
 def test_the_alarmed_head_is_shown_and_its_alarms_listed(open_tab: Open) -> None:

@@ -117,16 +117,17 @@ def studio(
 
 
 def _asked(files: list[str]) -> list[str | Path]:
-    """What was named: the captures that come along by name, all others by path."""
+    """What was named: the captures and runs that come along by name, all others by path."""
     from limelight.capture.shipped import captures
+    from limelight.journal.shipped import runs
 
-    own = captures().names
+    own = (*captures().names, *(run.name for run in runs()))
     named = [name if name in own else Path(name) for name in files]
     for path in named:
         if isinstance(path, Path) and path.suffix.lower() not in AREAS and not path.is_dir():
             raise ArgumentError(
                 f"{path}: the studio opens captures and surveys (.safetensors) and training logs "
-                f"(.jsonl), and the captures that come along by name: {', '.join(own)}"
+                f"(.jsonl), and what comes along by name: {', '.join(own)}"
             )
     return named
 
@@ -136,7 +137,12 @@ def _place(named: list[str | Path], files: dict[str, Path]) -> str:
     if not named:
         return ""
     first, name = named[0], _name(named[0], files)
-    area = AREAS[first.suffix.lower()] if isinstance(first, Path) else "explore"
+    if isinstance(first, Path):
+        area = AREAS[first.suffix.lower()]
+    else:
+        from limelight.journal.shipped import TITLES
+
+        area = "watch" if first in TITLES else "explore"
     if area == "explore" and isinstance(first, Path):
         from limelight.survey.file import is_survey
 

@@ -102,6 +102,7 @@ def lessons_data(
         answers["/api/quiz"] = [item.to_dict(answers=True) for item in exercises.QUIZ]
     if "experiment" in needed:
         answers["/api/experiments/scaling"] = _experiment()
+        answers["/api/experiments/remedies"] = experiments.remedies().shown()
     return LessonsData(
         part=part,
         home=home if part else None,

@@ -18,7 +18,7 @@ export const PARTS = [
 export type PartId = (typeof PARTS)[number]["id"];
 
 /** What else an address may name, and the part that it stands in. */
-export const INSIDE: Readonly<Record<string, PartId>> = { training: "scaling" };
+export const INSIDE: Readonly<Record<string, PartId>> = { training: "scaling", remedies: "scaling" };
 
 /** Where what a question asks is shown. */
 export const REVISIT: Readonly<Record<string, PartId>> = {

@@ -6,7 +6,7 @@
  */
 import type {
   CaptureInfo, CaptureSummary, CellData, ExerciseInfo, FeedbackInfo, HeadRows, HealthTable, JourneyInfo, LooksInfo, OfCheck, OfStep,
-  QuizQuestion, ScalingResults, Solution, ToFollow, ToLook,
+  QuizQuestion, RemedyResults, ScalingResults, Solution, ToFollow, ToLook,
 } from "./schema";
 import { HEADER, secret } from "./tab";
 
@@ -115,6 +115,8 @@ export const showExercise = (request: OfStep, signal?: AbortSignal): Promise<Sol
 export const getQuiz = (signal?: AbortSignal): Promise<QuizQuestion[]> => get("/api/quiz", signal);
 
 export const getScaling = (signal?: AbortSignal): Promise<ScalingResults> => get("/api/experiments/scaling", signal);
+
+export const getRemedies = (signal?: AbortSignal): Promise<RemedyResults> => get("/api/experiments/remedies", signal);
 
 export const getJourney = (asked: ToFollow, signal?: AbortSignal): Promise<JourneyInfo> => post("/api/learn/journey", asked, signal);
 

@@ -443,6 +443,25 @@ export interface Reached {
   readonly says: string;
 }
 
+export interface RemedyResults {
+  readonly facts: ScalingFacts;
+  readonly remedies: Readonly<Record<string, string>>;
+  readonly rates: readonly number[];
+  readonly steps: readonly number[];
+  readonly runs: readonly RemedyRun[];
+}
+
+/** One run; `largest` is the largest logit of any head, over the steps. */
+export interface RemedyRun {
+  readonly remedy: string;
+  readonly rate: number;
+  readonly seed: number;
+  readonly died: readonly string[];
+  readonly held_out: Real;
+  readonly most: Real;
+  readonly largest: readonly Real[];
+}
+
 export interface RunInfo {
   readonly id: string;
   readonly model: string;
@@ -464,6 +483,7 @@ export interface RunInfo {
 
 export interface RunSummary {
   readonly id: string;
+  readonly title: string | null;
   readonly bytes: number;
   readonly changed: number;
 }

@@ -17,11 +17,11 @@ from limelight.errors import FileError
 
 HERE, ENDING = Path(__file__).parent, ".jsonl"
 TITLES = {
-    "gpt-nothing-done": "A learning rate too large, and nothing done",
-    "gpt-qkclip": "The same with QKClip at a logit of 100",
-    "gpt-z-loss": "The same with a z-loss on attention",
-    "gpt-entropy-floor": "The same with a floor for the entropy",
-    "gpt-qk-norm": "The same with normalised queries and keys",
+    "gpt-nothing-done": "Too large a rate, and nothing done",
+    "gpt-qkclip": "Too large a rate, with QKClip at a logit of 100",
+    "gpt-z-loss": "Too large a rate, with a z-loss on attention",
+    "gpt-entropy-floor": "Too large a rate, with a floor for the entropy",
+    "gpt-qk-norm": "Too large a rate, with normalised queries and keys",
 }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError, FileError
-from limelight.learn.experiments.rescue import Remedies, Rescue, remedies
+from limelight.learn.experiments.rescue import REMEDIES, Remedies, Rescue, remedies
 
 FIGURES = {
     "loss": "loss, nats a character",
@@ -26,13 +26,6 @@ SETTINGS = {
     "unit-sgd": "entries of variance 1, SGD",
 }
 SCALES = ("1/√d_k", "none", "1/d_k")
-REMEDIES = {
-    "none": "nothing done",
-    "clip": "QKClip at 100",
-    "z_loss": "z-loss",
-    "floor": "entropy floor",
-    "norm": "normalised queries and keys",
-}
 __all__ = [
     "FIGURES",
     "REMEDIES",

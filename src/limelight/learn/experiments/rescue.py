@@ -17,6 +17,13 @@ from numpy.typing import NDArray
 from limelight.errors import ArgumentError, FileError
 from limelight.writing.tables import columns
 
+REMEDIES = {
+    "none": "nothing done",
+    "clip": "QKClip at 100",
+    "z_loss": "z-loss",
+    "floor": "entropy floor",
+    "norm": "normalised queries and keys",
+}
 CURVES = ("loss", "largest", "entropy")
 
 
@@ -78,6 +85,13 @@ class Remedies:
             for run in self.runs
         ]  # fmt: skip
         return {"facts": self.facts, "runs": runs}
+
+    def shown(self) -> dict[str, Any]:
+        """JSON-safe: what Learn draws."""
+        names = ("remedy", "rate", "seed", "died", "held_out", "most", "largest")
+        runs = [{name: run[name] for name in names} for run in self.to_dict()["runs"]]
+        return {"facts": self.facts, "remedies": REMEDIES, "rates": list(self.rates),
+                "steps": self.runs[0].steps.tolist(), "runs": runs}  # fmt: skip
 
     def table(self) -> list[tuple[str, ...]]:
         """Headings, then for each remedy where its runs ended at each rate, and how many died."""

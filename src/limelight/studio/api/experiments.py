@@ -1,4 +1,4 @@
-"""/api/experiments/scaling: what became of the same models with and without division by √d_k."""
+"""/api/experiments: what became of the same models with and without √d_k, and with remedies."""
 
 from __future__ import annotations
 
@@ -52,6 +52,26 @@ class ScalingResults(msgspec.Struct, kw_only=True):
     runs: list[ScalingRuns]
 
 
+class RemedyRun(msgspec.Struct, kw_only=True):
+    """One run; `largest` is the largest logit of any head, over the steps."""
+
+    remedy: str
+    rate: float
+    seed: int
+    died: list[str]
+    held_out: float | None
+    most: float | None  # of `largest`
+    largest: Numbers
+
+
+class RemedyResults(msgspec.Struct, kw_only=True):
+    facts: ScalingFacts
+    remedies: dict[str, str]  # in words
+    rates: list[float]
+    steps: list[int]
+    runs: list[RemedyRun]
+
+
 def scaling(_: Studio, __: Nothing, ___: Cancel) -> ScalingResults:
     found = experiments.scaling()
     words = {"figures": experiments.FIGURES, "settings": experiments.SETTINGS}
@@ -59,7 +79,13 @@ def scaling(_: Studio, __: Nothing, ___: Cancel) -> ScalingResults:
     return msgspec.convert({**found.to_dict(), **words, **axes}, ScalingResults)
 
 
+def remedies(_: Studio, __: Nothing, ___: Cancel) -> RemedyResults:
+    return msgspec.convert(experiments.remedies().shown(), RemedyResults)
+
+
 ENDPOINTS = (
     Endpoint("/api/experiments/scaling", scaling, Nothing, ScalingResults,
              "The scaling experiment's results: every figure of every run, over its steps."),
+    Endpoint("/api/experiments/remedies", remedies, Nothing, RemedyResults,
+             "What saved runs whose attention died: the end and the logits of each."),
 )  # fmt: skip

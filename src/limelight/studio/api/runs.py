@@ -13,13 +13,13 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from limelight.arrays import jsonable
 from limelight.errors import LimelightError
-from limelight.journal import Figure
+from limelight.journal import Figure, shipped
 from limelight.journal.reading import AlarmLine, Bound, ClipLine, Numbers, Tail, is_journal
 from limelight.journal.run import Alarm, Run, SiteOfRun
 from limelight.studio.answers import to_json
 from limelight.studio.api.asked import Index, Name
 from limelight.studio.endpoint import Asked, Endpoint, Nothing
-from limelight.studio.folders import check
+from limelight.studio.folders import Listed, check, listing
 from limelight.studio.folders import opened as open_listed
 from limelight.studio.guard import PROTOCOL
 from limelight.studio.work import Cancel
@@ -32,8 +32,9 @@ LOOK_EVERY = 0.5  # seconds
 CLIPS = 200  # of QKClip, shown
 
 
-class RunSummary(msgspec.Struct):
+class RunSummary(msgspec.Struct, kw_only=True):
     id: str
+    title: str | None  # of a run that comes along
     bytes: int
     changed: float  # seconds since 1970
 
@@ -80,14 +81,36 @@ class OfView(OfRun, frozen=True, kw_only=True):
 
 
 def runs(studio: Studio, _: Nothing, cancel: Cancel) -> list[RunSummary]:
-    """Newest first."""
+    """Newest first, then those that come along; a run in a folder hides one of its name."""
     found = []
-    for listed in studio.folders.find(ENDING).values():
+    own = studio.folders.find(ENDING)
+    for listed in own.values():
         cancel.check()
         if is_journal(listed.path):
-            name, seconds = listed.id.removesuffix(ENDING), listed.changed / 1e9
-            found.append(RunSummary(name, listed.size, seconds))
-    return sorted(found, key=lambda run: -run.changed)
+            found.append(_summary(listed, None))
+    along = [_summary(_along(row), row.title) for row in shipped.runs()
+             if f"{row.name}{ENDING}" not in own]  # fmt: skip
+    return [*sorted(found, key=lambda run: -run.changed), *along]
+
+
+def _summary(listed: Listed, title: str | None) -> RunSummary:
+    return RunSummary(
+        id=listed.id.removesuffix(ENDING), title=title, bytes=listed.size,
+        changed=listed.changed / 1e9,
+    )  # fmt: skip
+
+
+def _along(row: shipped.Shipped) -> Listed:
+    """A run that comes along, as a file in a folder is listed."""
+    path = row.path
+    return listing(f"{row.name}{ENDING}", path, path.parent.resolve(), path.stat())
+
+
+def _listed(studio: Studio, name: str) -> Listed:
+    for row in shipped.runs():
+        if row.name == name and f"{name}{ENDING}" not in studio.folders.find(ENDING):
+            return _along(row)
+    return studio.folders.get(f"{name}{ENDING}", ENDING)
 
 
 def run(studio: Studio, asked: OfRun, _: Cancel) -> RunInfo:
@@ -116,7 +139,7 @@ def run_view(studio: Studio, asked: OfView, _: Cancel) -> RunView:
 
 def opened(studio: Studio, name: str) -> Run:
     """The run as far as it has been written."""
-    listed, most = studio.folders.get(f"{name}{ENDING}", ENDING), studio.limits.run_bytes
+    listed, most = _listed(studio, name), studio.limits.run_bytes
     path = check(listed, most)
     held = studio.runs.get(path, lambda: Run(Tail(path, most, partial(open_listed, listed, most))))
     held.read_on()
@@ -175,7 +198,8 @@ async def _until_left(socket: WebSocket) -> None:
 
 
 ENDPOINTS = (
-    Endpoint("/api/runs", runs, Nothing, list[RunSummary], "Training runs in the folders."),
+    Endpoint("/api/runs", runs, Nothing, list[RunSummary],
+             "Training runs in the folders, and those that come along."),
     Endpoint("/api/runs/{id}", run, OfRun, RunInfo, "One run: its sites, bounds and alarms."),
     Endpoint("/api/runs/{id}/view", run_view, OfView, RunView,
              "One figure of every head over the steps, pooled by the worse."),
