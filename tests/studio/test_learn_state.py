@@ -157,7 +157,7 @@ def test_links_between_parts_lose_nothing_and_typing_does_not_scroll(page: Any) 
     page.wait_for_url(re.compile("future.masked=0"))
     assert page.evaluate("scrollY") == where
     assert lab.get_by_role("textbox", name="d k").input_value() == "77"
-    page.get_by_role("link", name="Watch").click()
+    page.get_by_role("link", name="Watch", exact=True).click()
     page.wait_for_url(re.compile("#/watch"))
     page.get_by_role("link", name="Learn", exact=True).click()
     page.wait_for_url(re.compile("lab.d_k=77"))
