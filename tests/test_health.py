@@ -162,5 +162,16 @@ def test_figures_are_made_once_and_when_asked_for(monkeypatch: pytest.MonkeyPatc
     again = pickle.loads(pickle.dumps(ll.inspect(x, x, x, mask=ll.Causal()).health))
     assert again.keys.tolist() == [1, 2, 3]
     assert again.entropy.tolist() == health.entropy.tolist()
+    assert "_of" in vars(health)
+    assert health.logsumexp.shape == (3,)
+    assert "_of" not in vars(health)  # nothing is left to make: the tensors of the call may go
     with pytest.raises(AttributeError, match="Health has no colour"):
         health.colour  # noqa: B018
+
+
+def test_the_last_column_says_what_was_found_or_why_not() -> None:
+    x = np.array([[9.0, 0.0], [0.0, 9.0]])
+    assert repr(ll.inspect(x, x, x).health).split()[-1] == "saturated"
+    assert repr(ll.inspect(x[:, :1], x[:1, :1], x[:1]).health).split()[-1] == "–"
+    x[0, 0] = np.nan
+    assert repr(ll.inspect(x[:1], x, x).health).endswith("not a number")

@@ -311,3 +311,18 @@ def test_an_array_passed_as_it_is_is_not_copied() -> None:
     for shape in ((3,), (3, 3)):
         array = np.ones(shape, bool)
         assert np.shares_memory(as_mask(array).array, array)
+
+
+def test_documents_of_other_lengths_are_refused_on_either_side() -> None:
+    ids = ll.Documents([0, 0, 1])
+    for nq, nk in ((3, 4), (4, 3)):
+        with pytest.raises(ShapeError, match="has 3 ids"):
+            ids.allowed(nq, nk)
+
+
+def test_the_reach_of_rows_is_the_smallest_that_holds_their_keys() -> None:
+    both = (ll.Documents([0, 0, 1, 1]) & ll.Causal()).allowed(4, 4)
+    assert both.reach(2, 4) == (2, 4)
+    assert both.reach(0, 2) == (0, 2)
+    assert ll.Causal().allowed(4, 4).reach(0, 2) == (0, 2)
+    assert ll.Lengths(3).allowed(4, 4).reach(1, 4) == (0, 3)
