@@ -372,3 +372,10 @@ def test_a_kind_of_ones_own_goes_where_the_others_go() -> None:
 def test_kinds_that_are_none(kinds: Any, said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         heads.find(ll.captures()["llama"], kinds=kinds)
+
+
+def test_between_any_token_and_one() -> None:
+    tokens = ("a", " b", " a")
+    assert heads.between(key="a").targets(tokens) == ([0, 1, 1, 2], [2, 0, 2, 0])
+    assert heads.between("b").targets(tokens) == ([1, 1], [0, 2])
+    assert heads.between(re.compile("[ab]"), "b").targets(tokens) == ([0, 2], [1, 1])

@@ -175,3 +175,11 @@ def test_the_last_column_says_what_was_found_or_why_not() -> None:
     assert repr(ll.inspect(x[:, :1], x[:1, :1], x[:1]).health).split()[-1] == "–"
     x[0, 0] = np.nan
     assert repr(ll.inspect(x[:1], x, x).health).endswith("not a number")
+
+
+def test_a_sink_is_one_outcome_more_of_tensors_too() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.ones(1, 2, 3, 2)
+    health = ll.inspect(x, x, x, sinks=torch.zeros(2)).health
+    assert (health.outcomes == health.keys + 1).all()
+    assert ll.inspect(x, x, x).health.outcomes is None
