@@ -378,4 +378,5 @@ def test_between_any_token_and_one() -> None:
     tokens = ("a", " b", " a")
     assert heads.between(key="a").targets(tokens) == ([0, 1, 1, 2], [2, 0, 2, 0])
     assert heads.between("b").targets(tokens) == ([1, 1], [0, 2])
+    assert heads.between("b").name == "'b' → any token"
     assert heads.between(re.compile("[ab]"), "b").targets(tokens) == ([0, 2], [1, 1])
