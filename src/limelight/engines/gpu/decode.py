@@ -50,23 +50,9 @@ def decode_kernel(
         sink = tl.load(sinks + heads, mask=exists, other=0.0).to(tl.float32)
     if not SPLIT:
         finish(
-            output,
-            stats,
-            sizes,
-            sink,
-            b,
-            heads,
-            rows,
-            exists,
-            acc,
-            m,
-            l,
-            e,
-            DV,
-            HEALTH,
-            SINKS,
-            BIAS,
-        )
+            output, stats, sizes, sink, b, heads, rows, exists, acc, m, l, e,
+            DV, HEALTH, SINKS, BIAS,
+        )  # fmt: skip
     else:
         SIZE: tl.constexpr = BM * (DV + 3)
         first = partial + tl.cast(flat, tl.int64) * parts * SIZE

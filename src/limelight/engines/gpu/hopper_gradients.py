@@ -137,8 +137,7 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
     row_flags = batch * heads * -(-nq // 64)
     flags = row_flags + batch * call.key_heads * -(-nk // 64)
     numbers = (
-        heads, call.group, nq, nk, tiles, batch * call.key_heads,
-        section, total, call.scale,
+        heads, call.group, nq, nk, tiles, batch * call.key_heads, section, total, call.scale,
         LOG2E * (1.0 if bent else call.scale), call.softcap or 1.0, mask.low, mask.high,
     )  # fmt: skip
     bias_strides = (0, 0, 0, 0) if call.bias is None else broadcast_strides(call.bias, 4)
@@ -153,8 +152,7 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
         num_stages=1, enable_fp_fusion=False,
     )  # fmt: skip
     where = None if listed else mask.where
-    varies = call.bias is not None or call.dropout is not None
-    form = None if varies else launch.form_of(call)
+    form = launch.lasting_form(call)
     read_query, read_key, read_value, read_grad = (
         launch.reader(x) for x in (call.query, call.key, call.value, grad_output)
     )

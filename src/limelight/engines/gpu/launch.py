@@ -256,6 +256,11 @@ def form_of(call: Call) -> Any:
     return Form(*parts)
 
 
+def lasting_form(call: Call) -> Any:
+    """The form that calls of this layout share; None where a bias or a seed is each call's own."""
+    return None if call.bias is not None or call.dropout is not None else form_of(call)
+
+
 def drop_of(call: Call) -> tuple[torch.Tensor | None, int | None, float | None]:
     """Seed, threshold and factor of dropout, None where nothing falls."""
     drop = call.dropout

@@ -124,8 +124,7 @@ class Numbers:
             query=call.query.stride(), key=call.key.stride(), value=call.value.stride(),
             output=launch.output_room(call)(call.query).stride(),
             where=None if arrays else launch.where_of(call)[0],
-            form=None if call.bias is not None or call.dropout is not None
-            else launch.form_of(call),
+            form=launch.lasting_form(call),
             sizes=launch.sizes_of(call),
         )  # fmt: skip
 
