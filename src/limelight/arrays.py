@@ -113,16 +113,20 @@ def as_numpy(array: Any) -> Any:
     return (tensor.float() if dtype_name(tensor) == "bfloat16" else tensor).numpy()
 
 
-def as_array(array: Any) -> NDArray[Any]:
-    """As a NumPy array, whatever framework it is of; bfloat16 widened."""
-    plain = as_numpy(array)
-    dlpack = not hasattr(plain, "__array__") and hasattr(plain, "__dlpack__")
+def read(array: Any) -> NDArray[Any]:
+    """As a NumPy array: lists, and what any framework offers by `__array__`, or else by DLPack."""
+    dlpack = not hasattr(array, "__array__") and hasattr(array, "__dlpack__")
     try:
-        found = np.from_dlpack(plain) if dlpack else np.asarray(plain)
+        return np.from_dlpack(array) if dlpack else np.asarray(array)
     except (BufferError, RuntimeError, TypeError) as error:
         raise ArgumentError(
             f"the {type(array).__name__} cannot be read here ({error}): copy it to the CPU first"
         ) from None
+
+
+def as_array(array: Any) -> NDArray[Any]:
+    """As a NumPy array, whatever framework it is of; bfloat16 widened."""
+    found = read(as_numpy(array))
     return found.astype(np.float32) if found.dtype.name == "bfloat16" else found
 
 

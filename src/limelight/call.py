@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from limelight.arrays import as_numpy, dtype_name, expand, index, is_torch, pick
+from limelight.arrays import as_numpy, dtype_name, expand, index, is_torch, pick, read
 from limelight.dropout import Dropout
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.masks import as_mask
@@ -282,7 +282,7 @@ def as_float(array: Any, name: str) -> Any:
         )
     else:  # subclasses too, such as what np.load maps into memory
         try:
-            array = np.asarray(array)
+            array = read(array)
         except ValueError:
             raise ShapeError(f"{name} is a ragged list: its rows have different lengths") from None
     kind = dtype_name(array)

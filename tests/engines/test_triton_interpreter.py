@@ -6,7 +6,6 @@ their own; seen from outside they are one test.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -19,13 +18,15 @@ import pytest
 import limelight as ll
 from limelight import reference
 from limelight.call import prepare
+from limelight.engines.gpu import absent
+from limelight.engines.triton import OLDEST
 from limelight.reference import State
 from tests.cases import CASES, Case
 from tests.nonfinite import SIZES, TABLE, Odd, judge
 
 INSIDE = os.environ.get("TRITON_INTERPRET") == "1"
-missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
-pytestmark = pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not installed")
+lacking = absent(OLDEST)
+pytestmark = pytest.mark.skipif(lacking is not None, reason=str(lacking))
 inside = pytest.mark.skipif(not INSIDE, reason="runs under the interpreter, by the test above")
 QUICK = {"grouped", "causal", "causal-more-queries", "window", "lengths-zero", "documents-scattered",
          "array-thin", "bias-heads", "everything", "decode", "negative-scale", "even"}  # fmt: skip
