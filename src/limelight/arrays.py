@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.errors import ArgumentError
+from limelight.errors import ArgumentError, ShapeError
 
 
 def is_torch(array: Any) -> bool:
@@ -111,6 +111,17 @@ def as_numpy(array: Any) -> Any:
         )
     tensor = array.detach().cpu()
     return (tensor.float() if dtype_name(tensor) == "bfloat16" else tensor).numpy()
+
+
+def of_lists(given: Any, name: str) -> NDArray[Any]:
+    """As a NumPy array, where it may be numbers in lists; nothing is copied that is one already."""
+    try:
+        return np.asarray(given)
+    except ValueError:
+        raise ShapeError(
+            f"{name} is a ragged list: its rows have different lengths, or lie deeper in each "
+            f"other than an array has axes"
+        ) from None
 
 
 def as_array(array: Any) -> NDArray[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -102,7 +103,9 @@ class LazyGroup(TyperGroup):
             discard()
             sys.exit(0)
         except OSError as error:
-            if error.errno not in UNWRITABLE or error.filename is not None:
+            if error.filename is not None:  # what the system has against a file that was named
+                fail(f"{os.fsdecode(error.filename)}: {error.strerror}")
+            if error.errno not in UNWRITABLE:
                 raise
             discard()
             fail(f"cannot write: {(error.strerror or str(error)).lower()}")
