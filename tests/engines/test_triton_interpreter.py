@@ -450,3 +450,34 @@ def test_numbers_that_are_not_finite(odd: Odd) -> None:
             found = triton.forward(given, health=True)
         figures = (found.output, found.logsumexp, found.max_logit, found.entropy)
         judge(odd, call, State(*(figure.numpy() for figure in figures)), np.float32)
+
+
+@inside
+@pytest.mark.parametrize(("page", "window", "softcap"), [(16, None, None), (1, 5, 9.0)])
+def test_pages(page: int, window: int | None, softcap: float | None) -> None:
+    """By their table, against keys that were brought together; past an end lies anything."""
+    import torch
+
+    from limelight.engines import triton
+    from limelight.torch.paged import Plan, _together
+    from tests.torch.test_paged import memory
+
+    lengths, counts = [13, 4, 47, 150], [3, 1, 40, 1]  # of one token, of few, and of many
+    _, key, value, table, _ = memory(page, torch.float32, lengths=lengths)
+    query = torch.randn(sum(counts), 6, 16)
+    sinks = None if softcap is None else torch.randn(6)
+    for group in Plan.of(table, lengths, counts, page, len(query), window).groups:
+        own = query[group.tokens].transpose(1, 2)
+        rows = [x.flatten(0, 1).transpose(0, 1) for x in (key, value)]
+        rest = (group.table, page, group.spans, sinks, -0.4, softcap, True)
+        right = _together(own, *rows, *rest)
+        rows = [x.clone() for x in rows]
+        for pages, end in zip(group.table, group.spans[:, 0, -1, 0, 1].tolist(), strict=True):
+            first = pages[min(end // page, len(pages) - 1)] * page
+            rows[1][:, first + end % page : first + page if end % page else 0] = torch.nan
+        with np.errstate(all="ignore"):
+            got = triton.forward_paged(own, *rows, *rest)
+        assert got is not None
+        for figure in ("output", "logsumexp", "max_logit", "entropy"):
+            mine, theirs = getattr(got, figure), getattr(right, figure)
+            assert torch.allclose(mine, theirs, atol=1e-4, rtol=1e-4), figure
