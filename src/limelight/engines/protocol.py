@@ -64,7 +64,7 @@ class RunsQuickly(Protocol):
 
 
 class RunsPages(Protocol):
-    """Keys and values where a server keeps them, of an engine whose row in the table says `pages`."""
+    """Keys and values where a server keeps them, of an engine whose row says `pages`."""
 
     def forward_paged(
         self, query: Any, key: Any, value: Any, table: Any, page: int, spans: Any, sinks: Any,
@@ -73,8 +73,8 @@ class RunsPages(Protocol):
         """`forward` of torch tensors: query [B, Hq, Nq, D], table int32 [B, pages].
 
         key and value are all rows there are, [Hk, rows, D]; a page has `page` of them, a power of
-        two; spans, int32 [B, 1, Nq, 1, 2], are the keys that each query sees. None where its kernels
-        do not take such head sizes.
+        two; spans, int32 [B, 1, Nq, 1, 2], are the keys that each query sees. None where its
+        kernels do not take such head sizes.
         """
 
 

@@ -2,9 +2,9 @@
 
 A server gives each sequence pages of a fixed number of keys, wherever one is free, and a table says
 which page comes when. The kernels of the engines native and triton read that table: no sequence's
-keys are brought together first. Where these do not go (float64, on a GPU head sizes below 64 or no
-multiple of 16) they are. The new tokens of all sequences come one after the other; each sees its own
-sequence up to itself.
+keys are brought together first. Where these do not go (float64; on a GPU head sizes below 64 or no
+multiple of 16) they are. The new tokens of all sequences come one after the other; each sees its
+own sequence up to itself.
 """
 
 from __future__ import annotations

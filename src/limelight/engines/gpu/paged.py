@@ -32,20 +32,10 @@ def forward(
 ) -> State:  # fmt: skip
     """See protocol.RunsPages."""
     batch, _, rows, _ = query.shape
-    call = upright(
-        Call(
-            query,
-            *(_in_shape(x, batch, table.shape[1] * page) for x in (key, value)),
-            Allowed(rows, table.shape[1] * page),
-            None,
-            scale,
-            softcap,
-            sinks,
-            (batch,),
-            False,
-            None,
-        )  # fmt: skip
-    )
+    keys = table.shape[1] * page
+    shapes = (_in_shape(x, batch, keys) for x in (key, value))
+    allowed = Allowed(rows, keys)
+    call = upright(Call(query, *shapes, allowed, None, scale, softcap, sinks, (batch,), False))
     state = launch.empty_state(call, health)(call)
     pages = table, table.stride(0), page.bit_length() - 1
     arguments = (
@@ -58,14 +48,14 @@ def forward(
     form = (*blocks.widths(call), health, False, 1, sinks is not None, launch.precision_of(call))
     if blocks.packs(call):
         tile = blocks.decode(call)
-        keys, parts = blocks.in_parts(call, tile)
+        share, parts = blocks.in_parts(call, tile)
         heads, device = batch * call.key_heads, query.device
         partial = counters = None
         if parts > 1:
             room = heads * parts * tile.rows * (blocks.widths(call)[1] + 3)
             partial, counters = kept.room(device, room, "parts"), kept.zeros(device, heads)
         launch.start(
-            decode_kernel, heads * parts, (*arguments, keys, partial, counters),
+            decode_kernel, heads * parts, (*arguments, share, partial, counters),
             (tile.rows, tile.keys, *form, parts > 1),
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
