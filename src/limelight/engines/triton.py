@@ -60,14 +60,11 @@ def forward_paged(
     softcap: float | None, health: bool,
 ) -> State | None:  # fmt: skip
     """See protocol.RunsPages."""
-    import torch
-
     from limelight.engines.gpu import paged
 
     if not paged.fits(query, value, LARGEST):
         return None
-    with torch.cuda.device_of(query):
-        return paged.forward(query, key, value, table, page, spans, sinks, scale, softcap, health)
+    return paged.forward(query, key, value, table, page, spans, sinks, scale, softcap, health)
 
 
 def backward(

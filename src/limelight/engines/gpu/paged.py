@@ -33,14 +33,24 @@ def forward(
     """See protocol.RunsPages."""
     batch, _, rows, _ = query.shape
     keys = table.shape[1] * page
-    shapes = (_in_shape(x, batch, keys) for x in (key, value))
-    allowed = Allowed(rows, keys)
-    call = upright(Call(query, *shapes, allowed, None, scale, softcap, sinks, (batch,), False))
+    shaped = [_in_shape(x, batch, keys) for x in (key, value)]
+    form = (Allowed(rows, keys), None, scale, softcap, sinks)
+    call = upright(Call(query, shaped[0], shaped[1], *form, (batch,), False))
+    with launch.device_of(call):
+        return _run(
+            call, key, value, (table, table.stride(0), page.bit_length() - 1), spans, health
+        )
+
+
+def _run(
+    call: Call, key: torch.Tensor, value: torch.Tensor, pages: tuple[torch.Tensor, int, int],
+    spans: torch.Tensor, health: bool,
+) -> State:  # fmt: skip
+    batch, rows, sinks, device = call.batch, call.queries, call.sinks, call.query.device
     state = launch.empty_state(call, health)(call)
-    pages = table, table.stride(0), page.bit_length() - 1
     arguments = (
         launch.plain(call.query),
-        *(Array(x, 0, *x.stride(), *pages) for x in (key, value)),
+        _array(key, pages), _array(value, pages),
         Where(0, 0, spans, spans.stride(0), 0, spans.stride(2), None, 0, 0, 0, 0),
         launch.form_of(call), sinks, launch.plain(state.output),
         Rows(*launch.statistics(state, launch.itself)), launch.sizes_of(call),
@@ -49,7 +59,7 @@ def forward(
     if blocks.packs(call):
         tile = blocks.decode(call)
         share, parts = blocks.in_parts(call, tile)
-        heads, device = batch * call.key_heads, query.device
+        heads = batch * call.key_heads
         partial = counters = None
         if parts > 1:
             room = heads * parts * tile.rows * (blocks.widths(call)[1] + 3)
@@ -74,3 +84,8 @@ def _in_shape(rows: torch.Tensor, batch: int, keys: int) -> torch.Tensor:
     """A tensor of the shape that keys would have together, in one number's memory."""
     heads, _, size = rows.shape
     return rows[:1, :1, :1].expand(heads, keys, size)[None].expand(batch, -1, -1, -1)
+
+
+def _array(rows: torch.Tensor, pages: tuple[torch.Tensor, int, int]) -> Array:
+    head, row, number = rows.stride()
+    return Array(rows, 0, head, row, number, *pages)
