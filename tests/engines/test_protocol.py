@@ -30,7 +30,13 @@ def test_an_engine_offers_what_the_protocol_asks(engine: Engine) -> None:
     offered(engine.looking, protocol.Looks)
     if engine.quick:
         offered(engine.module, protocol.RunsQuickly)
+    if engine.pages:
+        offered(engine.module, protocol.RunsPages)
 
 
 def test_some_engine_has_a_quick_way() -> None:
     assert [engine.name for engine in ENGINES if engine.quick] == ["native"]
+
+
+def test_there_is_an_engine_for_pages_on_every_device() -> None:
+    assert [engine.devices for engine in ENGINES if engine.pages] == [("cpu",), ("cuda",)]
