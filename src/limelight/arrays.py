@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.errors import ArgumentError
+from limelight.errors import ArgumentError, ShapeError
 
 
 def is_torch(array: Any) -> bool:
@@ -121,6 +121,19 @@ def read(array: Any) -> NDArray[Any]:
     except (BufferError, RuntimeError, TypeError) as error:
         raise ArgumentError(
             f"the {type(array).__name__} cannot be read here ({error}): copy it to the CPU first"
+        ) from None
+
+
+def of_lists(given: Any, name: str) -> NDArray[Any]:
+    """As a NumPy array, where it may be numbers in lists; nothing is copied that is one already."""
+    try:
+        return read(given)
+    except ArgumentError:
+        raise
+    except ValueError:
+        raise ShapeError(
+            f"{name} is a ragged list: its rows have different lengths, or lie deeper in each "
+            f"other than an array has axes"
         ) from None
 
 

@@ -90,6 +90,13 @@ def test_portable(kind: str) -> None:
     assert all(int(shared) <= room for shared in used.values()), used
 
 
+@pytest.mark.parametrize("chip", first_quick(CHIPS))
+def test_pages(chip: str) -> None:
+    used = dict(line.rsplit(" ", 1) for line in _in_a_process("pages", chip).splitlines())
+    assert {name.split(",")[0] for name in used} == {"decode_kernel", "forward_kernel"}
+    assert all(int(shared) <= CHIPS[chip][1] for shared in used.values()), used
+
+
 def _in_a_process(engine: str, kind: str) -> str:
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "tests.engines.test_gpu_compiles", engine, kind]
@@ -210,6 +217,29 @@ def portable(kind: str) -> str:
     rows = torch.zeros(call.query.shape[:3])
     state = State(torch.zeros_like(call.query), rows, rows, rows)
     gradients.backward(call, state, torch.zeros_like(call.query), None, None)
+    return in_shared(compiled)
+
+
+def pages(chip: str) -> str:
+    """The kernels over keys in pages, for one new token and for many."""
+    import torch
+
+    from limelight.engines.gpu import blocks, paged
+
+    architecture, shared = CHIPS[chip]
+    compiled = compiling(architecture)
+    blocks.chip = lambda device: blocks.Chip(100, shared)  # type: ignore[assignment]
+    rows = torch.zeros(2, 512, 128, dtype=torch.bfloat16)
+    table = torch.zeros(3, 16, dtype=torch.int32)
+    for count in (1, 100):
+        query = torch.zeros(3, 8, count, 128, dtype=torch.bfloat16)
+        spans = torch.zeros(3, 1, count, 1, 2, dtype=torch.int32)
+        paged.forward(query, rows, rows, table, 16, spans, None, 0.1, None, True)
+    return in_shared(compiled)
+
+
+def in_shared(compiled: Any) -> str:
+    """What was compiled, and its bytes of shared memory."""
     return "\n".join(
         f"{kernel.__name__}, {constants} {code.metadata.shared}"
         for kernel, code, constants in compiled
@@ -217,6 +247,5 @@ def portable(kind: str) -> str:
 
 
 if __name__ == "__main__":
-    print(
-        {"hopper": hopper, "gradients": gradients, "portable": portable}[sys.argv[1]](sys.argv[2])
-    )
+    kinds = {"hopper": hopper, "gradients": gradients, "portable": portable, "pages": pages}
+    print(kinds[sys.argv[1]](sys.argv[2]))

@@ -31,6 +31,8 @@ def test_an_engine_offers_what_the_protocol_asks(engine: Engine) -> None:
     offered(engine.looking, protocol.Looks)
     if engine.quick:
         offered(engine.module, protocol.RunsQuickly)
+    if engine.pages:
+        offered(engine.module, protocol.RunsPages)
 
 
 @pytest.mark.parametrize(("name", "oldest"), [("triton", "3.4"), ("hopper", "3.6")])
@@ -43,3 +45,7 @@ def test_an_older_triton_is_named(name: str, oldest: str, monkeypatch: pytest.Mo
 
 def test_some_engine_has_a_quick_way() -> None:
     assert [engine.name for engine in ENGINES if engine.quick] == ["native"]
+
+
+def test_there_is_an_engine_for_pages_on_every_device() -> None:
+    assert [engine.devices for engine in ENGINES if engine.pages] == [("cpu",), ("cuda",)]

@@ -55,6 +55,18 @@ def plan(call: Call, health: bool, room: Room) -> Run:
     return run
 
 
+def forward_paged(
+    query: Any, key: Any, value: Any, table: Any, page: int, spans: Any, sinks: Any, scale: float,
+    softcap: float | None, health: bool,
+) -> State | None:  # fmt: skip
+    """See protocol.RunsPages."""
+    from limelight.engines.gpu import paged
+
+    if not paged.fits(query, value, LARGEST):
+        return None
+    return paged.forward(query, key, value, table, page, spans, sinks, scale, softcap, health)
+
+
 def backward(
     call: Call,
     state: State,
