@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,6 +49,14 @@ def test_a_link_that_leads_nowhere_is_named(links: Any, site: Path, link: str) -
     (site / "index.html").write_text(f'<h1 id="top">x</h1><a href="{link}">')
     assert links.dead(site)[1] == [f"index.html: {link}"]
     assert links.main(str(site)) == 1
+
+
+def test_a_mark_for_the_tests_does_not_break_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    hooks = importlib.import_module("making.site")
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="surveys.md"))
+    shown = hooks.on_page_markdown("text\n```python no-run\n1\n```\n", page, None, None)
+    assert shown == "text\n```python\n1\n```\n"
 
 
 def test_a_site_that_was_not_built_is_no_whole_one(
