@@ -5,19 +5,21 @@ Triton asks one driver for a process's target, so the compiling is done in proce
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
-pytestmark = pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not installed")
+from limelight.engines.gpu import absent
+from limelight.engines.hopper import OLDEST
+from tests.marks import quick
+
+lacking = absent(OLDEST)
+pytestmark = pytest.mark.skipif(lacking is not None, reason=str(lacking))
 
 SPILLED = 256  # bytes of registers that may be set aside, in the loop over masked blocks
 HOPPER: dict[str, tuple[int, bool, dict[str, Any]]] = {
@@ -52,13 +54,7 @@ PORTABLE: dict[str, tuple[str, int, dict[str, Any]]] = {
 }
 
 
-def first_quick(kinds: Iterable[str]) -> list[Any]:
-    """The first is compiled by default, all others in the slow tests: each takes many seconds."""
-    first, *others = kinds
-    return [first, *(pytest.param(kind, marks=pytest.mark.slow) for kind in others)]
-
-
-@pytest.mark.parametrize("kind", first_quick(HOPPER))
+@pytest.mark.parametrize("kind", quick(HOPPER))
 def test_hopper(kind: str) -> None:
     said = _in_a_process("hopper", kind)
     assert "serialized" not in said, said
@@ -67,7 +63,7 @@ def test_hopper(kind: str) -> None:
     assert int(found[1]) <= SPILLED, said
 
 
-@pytest.mark.parametrize("kind", first_quick(GRADIENTS))
+@pytest.mark.parametrize("kind", quick(GRADIENTS))
 def test_gradients(kind: str) -> None:
     said = _in_a_process("gradients", kind)
     assert "serialized" not in said, said
@@ -77,7 +73,8 @@ def test_gradients(kind: str) -> None:
     assert int(found[1]) <= SPILLED, said
 
 
-@pytest.mark.parametrize("kind", first_quick(PORTABLE))
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PORTABLE)
 def test_portable(kind: str) -> None:
     bias = "bias" in kind
     used = dict(line.rsplit(" ", 1) for line in _in_a_process("portable", kind).splitlines())
@@ -88,7 +85,8 @@ def test_portable(kind: str) -> None:
     assert all(int(shared) <= room for shared in used.values()), used
 
 
-@pytest.mark.parametrize("chip", first_quick(CHIPS))
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", CHIPS)
 def test_pages(chip: str) -> None:
     used = dict(line.rsplit(" ", 1) for line in _in_a_process("pages", chip).splitlines())
     assert {name.split(",")[0] for name in used} == {"decode_kernel", "forward_kernel"}
@@ -186,14 +184,14 @@ def gradients(kind: str) -> str:
 
 def assembled(compiled: Any, kernel: Any) -> str:
     """What ptxas says of a kernel among those compiled."""
-    from triton import knobs
+    from triton.backends.nvidia.compiler import get_ptxas
 
     code = next(code for other, code, _ in compiled if other is kernel)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(code.asm["ptx"])
         done = subprocess.run(
-            [knobs.nvidia.ptxas.path, "-v", "-arch=sm_90a", str(source), "-o", "/dev/null"],
+            [get_ptxas(90).path, "-v", "-arch=sm_90a", str(source), "-o", "/dev/null"],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
     return done.stdout + done.stderr

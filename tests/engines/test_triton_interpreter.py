@@ -6,7 +6,6 @@ their own; seen from outside they are one test.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -19,21 +18,19 @@ import pytest
 import limelight as ll
 from limelight import reference
 from limelight.call import prepare
+from limelight.engines.gpu import absent
+from limelight.engines.triton import OLDEST
 from limelight.reference import State
 from tests.cases import CASES, Case
+from tests.marks import later, quick
 from tests.nonfinite import SIZES, TABLE, Odd, judge
 
 INSIDE = os.environ.get("TRITON_INTERPRET") == "1"
-missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
-pytestmark = pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not installed")
+lacking = absent(OLDEST)
+pytestmark = pytest.mark.skipif(lacking is not None, reason=str(lacking))
 inside = pytest.mark.skipif(not INSIDE, reason="runs under the interpreter, by the test above")
 QUICK = {"grouped", "causal", "causal-more-queries", "window", "lengths-zero", "documents-scattered",
          "array-thin", "bias-heads", "everything", "decode", "negative-scale", "even"}  # fmt: skip
-
-
-def later(*values: Any) -> Any:
-    """A case for the slow tests."""
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 @pytest.mark.skipif(INSIDE, reason="this is the outer test")
@@ -318,7 +315,7 @@ DROPPING = {
 
 
 @inside
-@pytest.mark.parametrize("tile", [next(iter(DROPPING)), *map(later, list(DROPPING)[1:])], ids=str)
+@pytest.mark.parametrize("tile", quick(DROPPING), ids=str)
 def test_dropout(tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference's cells in any tile; health is that of the weights before."""
     from limelight.engines import triton

@@ -129,7 +129,10 @@ def progress(words: str) -> Iterator[Callable[[int, int], None]]:
     Gives the function to tell of progress: (done, all).
     """
     errors = console(stderr=True)
+    if not errors.is_terminal:
+        yield lambda done, total: None
+        return
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bars:
+    with Progress(*columns, console=errors, transient=True) as bars:
         task = bars.add_task(words, total=None)
         yield lambda done, total: bars.update(task, completed=done, total=total)

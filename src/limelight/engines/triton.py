@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from limelight.call import Call, beyond_float32
@@ -12,13 +11,14 @@ if TYPE_CHECKING:
     from limelight.engines.gpu.launch import Back, Room, Run
 
 LARGEST = 512  # head size
+OLDEST = (3, 4)  # Triton
 
 
 def missing() -> str | None:
-    if importlib.util.find_spec("torch") is None:
-        return "torch is not installed: pip install torch"
-    if importlib.util.find_spec("triton") is None:
-        return "triton is not installed: pip install triton"
+    from limelight.engines.gpu import absent
+
+    if lacking := absent(OLDEST):
+        return lacking
     import torch
 
     from limelight.engines.gpu import launch

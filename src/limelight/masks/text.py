@@ -32,10 +32,11 @@ def parse(text: str) -> Mask:
             f"the mask expression has {len(text):,} characters: {MOST_CHARACTERS:,} are the most"
         )
     try:
-        tree = ast.parse(text.strip(), mode="eval")
+        return _mask(ast.parse(text.strip(), mode="eval").body, text)
+    except LimelightError:
+        raise
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ArgumentError(f"{text!r} is not a mask: {_advice()}") from None
-    return _mask(tree.body, text)
 
 
 def _mask(node: ast.expr, text: str, depth: int = 0) -> Mask:
