@@ -1,7 +1,7 @@
 """Continuous batching on limelight and on sdpa, in turns: the same tokens, and how many a second.
 
-    python bench/serving.py [--model smollm2] [--requests 32] [--tokens 16] [--longest 120]
-                            [--rounds 5] [--threads 2]
+    python bench/serving.py [--model smollm2] [--device cpu] [--requests 32] [--tokens 16]
+                            [--longest 120] [--rounds 5] [--threads 2]
 
 Requests of mixed lengths go to Transformers' `generate_batch`, greedily, and share one paged cache.
 sdpa gathers each step's keys and hides what is not a sequence's own by a mask; limelight's kernels
@@ -25,7 +25,8 @@ from limelight import hf
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--model", default="smollm2", help="or random: a Llama that learnt nothing")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--requests", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--longest", type=int, default=120)
@@ -35,7 +36,8 @@ def main() -> None:
     torch.set_num_threads(asked.threads)
     warnings.filterwarnings("ignore")
     hf.quiet()
-    model = hf.load(asked.model).model.eval()
+    model = random() if asked.model == "random" else hf.load(asked.model).model
+    model.to(asked.device).eval()
     draw = torch.Generator().manual_seed(0)
     lengths = torch.randint(4, asked.longest + 1, (asked.requests,), generator=draw).tolist()
     prompts = [torch.randint(100, 10_000, (n,), generator=draw).tolist() for n in lengths]
@@ -72,6 +74,14 @@ def main() -> None:
     ratios = [a / b for a, b in zip(taken["sdpa"], taken["limelight"], strict=True)]
     ratio, won = statistics.median(ratios), sum(ratio > 1 for ratio in ratios)
     print(f"limelight at {ratio:.2f} x sdpa's speed, ahead in {won} of {len(ratios)}")
+
+
+def random() -> Any:
+    """A model for machines to which no weights come."""
+    torch.manual_seed(0)
+    size = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 8}
+    heads = {"num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 10_000}
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**size, **heads))
 
 
 if __name__ == "__main__":

@@ -290,6 +290,18 @@ class TestEdges:
         assert alone.output == 0
         assert alone.health.logsumexp == 1.0
 
+    @pytest.mark.parametrize("way", ["__array__", "__dlpack__"])
+    def test_arrays_of_other_frameworks(self, engine: str, way: str) -> None:
+        x = np.linspace(-1, 1, 35, dtype=np.float32).reshape(1, 5, 7)
+        ways = {"__array__": lambda self, *how, **named: x.__array__(*how, **named),
+                "__dlpack__": lambda self, **named: x.__dlpack__(**named),
+                "__dlpack_device__": lambda self: x.__dlpack_device__()}  # fmt: skip
+        offered = {name: how for name, how in ways.items() if name.startswith(way[:-2])}
+        other = type("Other", (), offered)()
+        output = ll.attention(other, other, other, engine=engine)
+        assert type(output) is np.ndarray
+        np.testing.assert_array_equal(output, ll.attention(x, x, x, engine=engine))
+
     def test_bfloat16_through_ml_dtypes(self, engine: str) -> None:
         from ml_dtypes import bfloat16
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.errors import ArgumentError
+from limelight.errors import ArgumentError, ShapeError
 
 
 def is_torch(array: Any) -> bool:
@@ -113,16 +113,33 @@ def as_numpy(array: Any) -> Any:
     return (tensor.float() if dtype_name(tensor) == "bfloat16" else tensor).numpy()
 
 
-def as_array(array: Any) -> NDArray[Any]:
-    """As a NumPy array, whatever framework it is of; bfloat16 widened."""
-    plain = as_numpy(array)
-    dlpack = not hasattr(plain, "__array__") and hasattr(plain, "__dlpack__")
+def read(array: Any) -> NDArray[Any]:
+    """As a NumPy array: lists, and what any framework offers by `__array__`, or else by DLPack."""
+    dlpack = not hasattr(array, "__array__") and hasattr(array, "__dlpack__")
     try:
-        found = np.from_dlpack(plain) if dlpack else np.asarray(plain)
+        return np.from_dlpack(array) if dlpack else np.asarray(array)
     except (BufferError, RuntimeError, TypeError) as error:
         raise ArgumentError(
             f"the {type(array).__name__} cannot be read here ({error}): copy it to the CPU first"
         ) from None
+
+
+def of_lists(given: Any, name: str) -> NDArray[Any]:
+    """As a NumPy array, where it may be numbers in lists; nothing is copied that is one already."""
+    try:
+        return read(given)
+    except ArgumentError:
+        raise
+    except ValueError:
+        raise ShapeError(
+            f"{name} is a ragged list: its rows have different lengths, or lie deeper in each "
+            f"other than an array has axes"
+        ) from None
+
+
+def as_array(array: Any) -> NDArray[Any]:
+    """As a NumPy array, whatever framework it is of; bfloat16 widened."""
+    found = read(as_numpy(array))
     return found.astype(np.float32) if found.dtype.name == "bfloat16" else found
 
 

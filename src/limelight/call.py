@@ -10,18 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from limelight.arrays import as_numpy, dtype_name, expand, index, is_torch, pick
+from limelight.arrays import as_numpy, dtype_name, expand, index, is_torch, of_lists, pick
 from limelight.dropout import Dropout
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.masks import as_mask
-from limelight.masks.allowed import Allowed, flatten
+from limelight.masks.allowed import Allowed, check_sides, flatten
 from limelight.offers import offered
 from limelight.records import lean
 from limelight.writing.numbers import counted
 
 FLOATS = ("float64", "float32", "bfloat16", "float16")
 LARGEST_FLOAT32 = 3.4e38
-LONGEST = 2**31 - 1  # masks count positions in 32 bits
 
 
 @lean
@@ -281,10 +280,7 @@ def as_float(array: Any, name: str) -> Any:
             f"{name} is a masked array: pass its data, and as mask=… which cells may be attended to"
         )
     else:  # subclasses too, such as what np.load maps into memory
-        try:
-            array = np.asarray(array)
-        except ValueError:
-            raise ShapeError(f"{name} is a ragged list: its rows have different lengths") from None
+        array = of_lists(array, name)
     kind = dtype_name(array)
     if kind in FLOATS:
         return array
@@ -342,19 +338,12 @@ def _four_axes(array: Any, batch: tuple[int, ...]) -> Any:
 
 @lru_cache(maxsize=256)
 def _everything(nq: int, nk: int) -> Allowed:
-    _check_sides(nq, nk)
+    check_sides(nq, nk)
     return Allowed(nq, nk)
-
-
-def _check_sides(nq: int, nk: int) -> None:
-    for name, length in (("queries", nq), ("keys", nk)):
-        if length > LONGEST:
-            raise ShapeError(f"{length:,} {name}: a call has up to {LONGEST:,} of them")
 
 
 def _allowed(mask: Any, query: Any, nk: int, batch: tuple[int, ...]) -> Allowed:
     heads, nq = query.shape[1:3]
-    _check_sides(nq, nk)
     allowed = as_mask(mask).allowed(nq, nk)
     return _beside_query(allowed, query).flatten(batch, heads)
 

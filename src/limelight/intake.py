@@ -6,7 +6,8 @@ import json
 import math
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 from limelight.errors import FileError
@@ -19,14 +20,21 @@ LARGEST_INTEGER = 1 << 63
 ANEW = "Take another copy of the file, or make it anew"  # the way out of a damaged one
 
 
+@contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[None]:
+    """What the system says against reading a file, as an error of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
 def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
     """A plain file, open for reading: a pipe or a device would wait, or never end."""
     target = as_path(path)
-    try:
+    with reading(target):
         # Without O_NONBLOCK opening a pipe waits until somebody writes to it.
         number = os.open(target, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    except OSError as error:
-        raise FileError(f"{target}: cannot be read: {error.strerror or error}") from None
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise FileError(f"{target}: cannot be read: it is there, and no file. Name a plain file")
@@ -35,11 +43,8 @@ def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
 
 def read_bounded(path: str | os.PathLike[str], most: int) -> bytes:
     """The whole of a file of at most `most` bytes."""
-    with open_plain(path) as file:
-        try:
-            data = file.read(most + 1)
-        except OSError as error:
-            raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+    with open_plain(path) as file, reading(path):
+        data = file.read(most + 1)
     if len(data) > most:
         raise FileError(f"{path}: longer than the {most:,} bytes that are read of such a file. "
                         f"{ANEW}")  # fmt: skip

@@ -137,6 +137,26 @@ def test_a_difference_is_second_less_first_and_pooled_by_what_is_furthest(
     np.testing.assert_array_equal(part.values, whole.values[2:5, 1:4])
 
 
+def test_a_tall_bin_is_pooled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same difference, however many cells are held at once."""
+    rng = np.random.default_rng(3)
+    first, second = (
+        Capture((Site("a", 0, *rng.standard_normal((2, 1, 1, 31, 4)), mask=ll.Causal()),))
+        for _ in range(2)
+    )
+    found, told = ll.compare(first, second), []
+    at_once = [found.difference(0, 0, shape=shape) for shape in ((1, 1), (4, 3), (31, 31))]
+    monkeypatch.setattr(module, "CELLS", 100)
+    for whole in at_once:
+        parts = found.difference(
+            0, 0, shape=whole.values.shape, progress=lambda done, all: told.append((done, all))
+        )
+        np.testing.assert_array_equal(parts.values, whole.values)
+        np.testing.assert_array_equal(parts.empty, whole.empty)
+    assert told[-1] == (31, 31)
+    assert len(told) == 3 * 11
+
+
 def test_padding_is_no_token() -> None:
     tokens = "a b c pad pad"
     real = np.array([[True] * 3 + [False] * 2])

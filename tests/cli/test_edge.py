@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from limelight.capture import Capture, Site
 from limelight.cli import app, docs
 from limelight.cli._edge import bar, column, json_safe, matrix, number, print_json, vector
-from limelight.cli._lazy import LazyGroup, load
+from limelight.cli._lazy import LazyGroup, load, note
 from limelight.engines import native
 from limelight.errors import ArgumentError
+from limelight.pictures import fonts, lettering
 
 
 def run(*args, **others):
@@ -115,6 +118,29 @@ def test_errors_are_one_line_and_exit_code_2(args, message):
     assert result.stderr.startswith("limelight: ")
     assert len(result.stderr.strip().splitlines()) == 1
     assert result.stdout == ""
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("as_json", [False, True])
+def test_warnings_are_notes_of_one_line(tmp_path, monkeypatch, as_json):
+    """No path, no line of code and no name of a class: a person asked for a picture."""
+    draw = np.random.default_rng(0).standard_normal((2, 1, 1, 2, 4))
+    Capture((Site("a", 0, *draw, tokens=(("a", "\uac00"),)),)).save(tmp_path / "a.safetensors")
+    monkeypatch.setattr(fonts, "font_of", lambda text: None)
+    lettering._parts.cache_clear()
+    lettering.coverage.cache_clear()
+    words = ["--layer", "0", "--head", "0", "--output", str(tmp_path / "a.png")]
+    words += ["--json"] if as_json else []
+    result = run("heatmap", str(tmp_path / "a.safetensors"), *words)
+    lettering._parts.cache_clear()
+    lettering.coverage.cache_clear()
+    assert result.exit_code == 0, result.stderr
+    assert re.fullmatch("limelight: note: \uac00 are drawn as boxes: .*own fonts\n", result.stderr)
+
+
+def test_a_note_is_one_line_whatever_it_says(capsys):
+    note(UserWarning("a\n  b\x1b[31m"), UserWarning, "somewhere.py", 3)
+    assert capsys.readouterr() == ("", "limelight: note: a b\\x1b[31m\n")
 
 
 def test_a_reader_that_stops_early_is_no_error():

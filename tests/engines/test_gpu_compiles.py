@@ -5,7 +5,6 @@ Triton asks one driver for a process's target, so the compiling is done in proce
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -16,8 +15,11 @@ from typing import Any
 
 import pytest
 
-missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
-pytestmark = pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not installed")
+from limelight.engines.gpu import absent
+from limelight.engines.hopper import OLDEST
+
+lacking = absent(OLDEST)
+pytestmark = pytest.mark.skipif(lacking is not None, reason=str(lacking))
 
 SPILLED = 256  # bytes of registers that may be set aside, in the loop over masked blocks
 HOPPER: dict[str, tuple[int, bool, dict[str, Any]]] = {
@@ -86,6 +88,13 @@ def test_portable(kind: str) -> None:
     assert kernels == wanted | ({"bias_kernel"} if bias else set())
     room = CHIPS[PORTABLE[kind][0]][1]
     assert all(int(shared) <= room for shared in used.values()), used
+
+
+@pytest.mark.parametrize("chip", first_quick(CHIPS))
+def test_pages(chip: str) -> None:
+    used = dict(line.rsplit(" ", 1) for line in _in_a_process("pages", chip).splitlines())
+    assert {name.split(",")[0] for name in used} == {"decode_kernel", "forward_kernel"}
+    assert all(int(shared) <= CHIPS[chip][1] for shared in used.values()), used
 
 
 def _in_a_process(engine: str, kind: str) -> str:
@@ -179,14 +188,14 @@ def gradients(kind: str) -> str:
 
 def assembled(compiled: Any, kernel: Any) -> str:
     """What ptxas says of a kernel among those compiled."""
-    from triton import knobs
+    from triton.backends.nvidia.compiler import get_ptxas
 
     code = next(code for other, code, _ in compiled if other is kernel)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(code.asm["ptx"])
         done = subprocess.run(
-            [knobs.nvidia.ptxas.path, "-v", "-arch=sm_90a", str(source), "-o", "/dev/null"],
+            [get_ptxas(90).path, "-v", "-arch=sm_90a", str(source), "-o", "/dev/null"],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
     return done.stdout + done.stderr
@@ -208,6 +217,29 @@ def portable(kind: str) -> str:
     rows = torch.zeros(call.query.shape[:3])
     state = State(torch.zeros_like(call.query), rows, rows, rows)
     gradients.backward(call, state, torch.zeros_like(call.query), None, None)
+    return in_shared(compiled)
+
+
+def pages(chip: str) -> str:
+    """The kernels over keys in pages, for one new token and for many."""
+    import torch
+
+    from limelight.engines.gpu import blocks, paged
+
+    architecture, shared = CHIPS[chip]
+    compiled = compiling(architecture)
+    blocks.chip = lambda device: blocks.Chip(100, shared)  # type: ignore[assignment]
+    rows = torch.zeros(2, 512, 128, dtype=torch.bfloat16)
+    table = torch.zeros(3, 16, dtype=torch.int32)
+    for count in (1, 100):
+        query = torch.zeros(3, 8, count, 128, dtype=torch.bfloat16)
+        spans = torch.zeros(3, 1, count, 1, 2, dtype=torch.int32)
+        paged.forward(query, rows, rows, table, 16, spans, None, 0.1, None, True)
+    return in_shared(compiled)
+
+
+def in_shared(compiled: Any) -> str:
+    """What was compiled, and its bytes of shared memory."""
     return "\n".join(
         f"{kernel.__name__}, {constants} {code.metadata.shared}"
         for kernel, code, constants in compiled
@@ -215,6 +247,5 @@ def portable(kind: str) -> str:
 
 
 if __name__ == "__main__":
-    print(
-        {"hopper": hopper, "gradients": gradients, "portable": portable}[sys.argv[1]](sys.argv[2])
-    )
+    kinds = {"hopper": hopper, "gradients": gradients, "portable": portable, "pages": pages}
+    print(kinds[sys.argv[1]](sys.argv[2]))

@@ -6,8 +6,11 @@ import heapq
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("triton")
+from limelight.engines.gpu import absent
+from limelight.engines.triton import OLDEST
+
+if lacking := absent(OLDEST):
+    pytest.skip(lacking, allow_module_level=True)
 
 from limelight.engines.gpu.blocks import together
 

@@ -6,7 +6,6 @@ their own; seen from outside they are one test.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -19,16 +18,23 @@ import pytest
 import limelight as ll
 from limelight import reference
 from limelight.call import prepare
+from limelight.engines.gpu import absent
+from limelight.engines.triton import OLDEST
 from limelight.reference import State
 from tests.cases import CASES, Case
 from tests.nonfinite import SIZES, TABLE, Odd, judge
 
 INSIDE = os.environ.get("TRITON_INTERPRET") == "1"
-missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
-pytestmark = pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not installed")
+lacking = absent(OLDEST)
+pytestmark = pytest.mark.skipif(lacking is not None, reason=str(lacking))
 inside = pytest.mark.skipif(not INSIDE, reason="runs under the interpreter, by the test above")
 QUICK = {"grouped", "causal", "causal-more-queries", "window", "lengths-zero", "documents-scattered",
          "array-thin", "bias-heads", "everything", "decode", "negative-scale", "even"}  # fmt: skip
+
+
+def later(*values: Any) -> Any:
+    """A case for the slow tests."""
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 @pytest.mark.skipif(INSIDE, reason="this is the outer test")
@@ -101,7 +107,7 @@ def test_forward(case: Case) -> None:
 
 @inside
 @pytest.mark.parametrize(
-    "mask", [None, ll.Causal(), ll.Window(90, 30), ll.Causal(align="top-left")]
+    "mask", [later(None), ll.Causal(), ll.Window(90, 30), later(ll.Causal(align="top-left"))]
 )
 def test_blocks_with_and_without_a_mask(mask: Any) -> None:
     """Long enough that some blocks are seen whole; what a masked key holds is never mixed in."""
@@ -141,7 +147,9 @@ def test_backward(name: str) -> None:
 
 
 @inside
-@pytest.mark.parametrize("name", ["causal-more-queries", "everything", "lengths-zero"])
+@pytest.mark.parametrize(
+    "name", ["causal-more-queries", later("everything"), later("lengths-zero")]
+)
 def test_gradients_of_health(name: str) -> None:
     case = next(case for case in CASES if case.name == name)
     _judge_gradients(case, rows=("grad_logsumexp", "grad_entropy"))
@@ -255,8 +263,16 @@ def test_nothing_masked_leaks() -> None:
 
 
 @inside
-@pytest.mark.parametrize("mask", [None, ll.Causal(), ll.Window(90, 30), ll.Causal(align="top-left"),
-                                  ll.Documents([i // 50 for i in range(211)])])  # fmt: skip
+@pytest.mark.parametrize(
+    "mask",
+    [
+        later(None),
+        ll.Causal(),
+        later(ll.Window(90, 30)),
+        later(ll.Causal(align="top-left")),
+        ll.Documents([i // 50 for i in range(211)]),
+    ],
+)
 def test_gradients_over_blocks_with_and_without_a_mask(mask: Any) -> None:
     keys = 211 if isinstance(mask, ll.Documents) else 331
     _judge_gradients(
@@ -303,7 +319,7 @@ DROPPING = {
 
 
 @inside
-@pytest.mark.parametrize("tile", DROPPING, ids=str)
+@pytest.mark.parametrize("tile", [next(iter(DROPPING)), *map(later, list(DROPPING)[1:])], ids=str)
 def test_dropout(tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference's cells in any tile; health is that of the weights before."""
     from limelight.engines import triton
@@ -450,3 +466,34 @@ def test_numbers_that_are_not_finite(odd: Odd) -> None:
             found = triton.forward(given, health=True)
         figures = (found.output, found.logsumexp, found.max_logit, found.entropy)
         judge(odd, call, State(*(figure.numpy() for figure in figures)), np.float32)
+
+
+@inside
+@pytest.mark.parametrize(("page", "window", "softcap"), [(16, None, None), (1, 5, 9.0)])
+def test_pages(page: int, window: int | None, softcap: float | None) -> None:
+    """By their table, against keys that were brought together; past an end lies anything."""
+    import torch
+
+    from limelight.engines import triton
+    from limelight.torch.paged import Plan, _together
+    from tests.torch.test_paged import memory
+
+    lengths, counts = [13, 4, 47, 150], [3, 1, 40, 1]  # of one token, of few, and of many
+    _, key, value, table, _ = memory(page, torch.float32, lengths=lengths)
+    query = torch.randn(sum(counts), 6, 16)
+    sinks = None if softcap is None else torch.randn(6)
+    for group in Plan.of(table, lengths, counts, page, len(query), window).groups:
+        own = query[group.tokens].transpose(1, 2)
+        rows = [x.flatten(0, 1).transpose(0, 1) for x in (key, value)]
+        rest = (group.table, page, group.spans, sinks, -0.4, softcap, True)
+        right = _together(own, *rows, *rest)
+        rows = [x.clone() for x in rows]
+        for pages, end in zip(group.table, group.spans[:, 0, -1, 0, 1].tolist(), strict=True):
+            first = pages[min(end // page, len(pages) - 1)] * page
+            rows[1][:, first + end % page : first + page if end % page else 0] = torch.nan
+        with np.errstate(all="ignore"):
+            got = triton.forward_paged(own, *rows, *rest)
+        assert got is not None
+        for figure in ("output", "logsumexp", "max_logit", "entropy"):
+            mine, theirs = getattr(got, figure), getattr(right, figure)
+            assert torch.allclose(mine, theirs, atol=1e-4, rtol=1e-4), figure

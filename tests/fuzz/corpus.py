@@ -6,6 +6,7 @@ import json
 import struct
 import tempfile
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,7 @@ CAPTURES: dict[str, Callable[[], bytes]] = {
     "axes beyond all bounds where one is 0": lambda: empty([10**12, 0, 4, 8]),
     "a batch without numbers": lambda: empty([2**40, 1, 1, 0]),
     "keys without numbers": lambda: empty([1, 1, 2**31, 0]),
+    "10**15 keys of no head": lambda: empty([1, 0, 4, 8], keys=[1, 0, 10**15, 8]),
     "many sites of one tensor": lambda: empty([1, 1, 2**19, 0], sites=2_000),
     "too many sites": lambda: empty([1, 1, 1, 0], sites=20_000),
     "an image of 0 x 0": lambda: _tensor("image", np.zeros((1, 0, 0, 3), np.uint8)),
@@ -161,6 +163,7 @@ CAPTURES: dict[str, Callable[[], bytes]] = {
     "NaN in facts": lambda: facts('{"a": NaN}'),
     "infinity in facts": lambda: facts('{"a": [1e999]}'),
     "half a character in facts": lambda: facts('{"a": "\\ud800"}'),
+    "half a character in the title": lambda: facts('{"title": "\\ud800"}'),
     "half a character in the name of a fact": lambda: facts('{"\\ud800": 1}'),
     "a whole number of 5,000 digits": lambda: facts('{"a": %s}' % ("9" * 5_000)),
     "a whole number of 70 bits": lambda: facts(f'{{"a": {2**70}}}'),
@@ -288,6 +291,20 @@ CONFIGS: dict[str, Callable[[], bytes]] = {
     "lists 100,000 deep": lambda: b'{"a":' + b"[" * 100_000,
 }  # fmt: skip
 
+RESULTS: dict[str, Callable[[], bytes]] = {
+    "sound": lambda: _results("scaling"),
+    "of remedies": lambda: _results("remedies"),
+    "lists 100,000 deep": lambda: b'{"facts":' + b"[" * 100_000,
+    "markup": lambda: _results("scaling").replace(b'"steps": ', b'"steps":"[/x]\\u001b[31m","x":', 1),
+}  # fmt: skip
+
+
+def _results(name: str) -> bytes:
+    """The first runs of an experiment that comes along: as small as what is mutated should be."""
+    data = json.loads((files("limelight.learn.experiments") / f"{name}.json").read_bytes())
+    return json.dumps({**data, "runs": data["runs"][:3]}).encode()
+
+
 SURVEYS: dict[str, Callable[[], bytes]] = {
     "sound": lambda: saved(surveys.made(range(6))),
     "heads without end": lambda: _survey_set("heads", [1 << 30, 2]),
@@ -305,4 +322,5 @@ def _survey_set(name: str, value: Any) -> bytes:
 CORPUS = {
     ".safetensors": {**CAPTURES, **SOUND_CAPTURES}, ".jsonl": LOGS, ".gguf": GGUFS, ".json": JSONS,
     ".csv": CSVS, "config.json": CONFIGS, ".survey.safetensors": SURVEYS,
+    ".results.json": RESULTS,
 }  # fmt: skip

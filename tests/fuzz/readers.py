@@ -182,6 +182,7 @@ def _all() -> list[Reader]:
         ("limelight score, JSON", ".json", _command("score", "--file", "{path}")),
         ("limelight score, CSV", ".csv", _command("score", "--file", "{path}")),
         ("score's file", ".json", _library(_table)),
+        ("limelight experiment", ".results.json", _command("experiment", "scaling", "--results", "{path}")),
         ("hf, config.json", "config.json", _library(_folder)),
         ("studio, models", "config.json", _studio("config.json", "/api/models")),
     ]  # fmt: skip

@@ -88,7 +88,9 @@ class Worker:
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.lines: Queue[str] = Queue()
-        self.listener = Thread(target=self._listen, args=(self.process.stdout, self.lines))
+        self.listener = Thread(
+            target=self._listen, args=(self.process.stdout, self.lines), daemon=True
+        )
         self.listener.start()
         assert self.lines.get(timeout=120) == "ready\n"
 

@@ -39,10 +39,13 @@ FUNCTIONS = {
     "packed": theirs.and_masks(
         theirs.causal_mask_function, theirs.packed_sequence_mask_function(IDS)
     ),
-    "blocks": theirs.or_masks(theirs.causal_mask_function, theirs.blockwise_overlay(BLOCKS)),
     "unknown": theirs.and_masks(theirs.causal_mask_function, odd),
     "unknown alone": odd,
 }
+if hasattr(theirs, "blockwise_overlay"):  # not every 5.x has it
+    FUNCTIONS["blocks"] = theirs.or_masks(
+        theirs.causal_mask_function, theirs.blockwise_overlay(BLOCKS)
+    )
 # queries, keys, the first query's position, the first key's position
 VIEWS = {
     "one pass": (11, 11, 0, 0),

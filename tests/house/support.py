@@ -4,8 +4,9 @@
     python tests/house/support.py newest
     python tests/house/support.py oldest dist/limelight-….whl
 
-Of this checkout, or of a wheel that was built from it. An environment of its own, build/support/NAME, from the interpreter that runs this. The oldest
-versions are the floors in pyproject.toml, read from there, so that a floor is never only a claim.
+Of this checkout, or of a wheel that was built from it, in an environment of its own from the
+interpreter that runs this: build/support/oldest-3.11. The oldest versions are the floors in
+pyproject.toml, read from there, so that a floor is never only a claim.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def main(versions: str = "", built: str = str(ROOT)) -> int:
     if versions not in ("oldest", "newest"):
         print(__doc__, file=sys.stderr)
         return 2
-    folder = ROOT / "build" / "support" / versions
-    venv.create(folder, with_pip=True)
+    folder = ROOT / "build/support" / "{}-{}.{}".format(versions, *sys.version_info[:2])
+    venv.create(folder, with_pip=True, clear=True)
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
     pinned = floors() if versions == "oldest" else ["--upgrade"]

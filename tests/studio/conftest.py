@@ -33,7 +33,11 @@ import pytest
 
 from tests.studio import samples
 
-CHROMIUM = os.environ.get("LIMELIGHT_CHROMIUM", "/usr/bin/chromium")
+CHROMIUM = (
+    os.environ.get("LIMELIGHT_CHROMIUM")
+    or shutil.which("chromium-headless-shell")
+    or "/usr/bin/chromium"
+)
 AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 START_SECONDS = 30
 Result = TypeVar("Result")

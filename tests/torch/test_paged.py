@@ -14,16 +14,18 @@ from limelight.torch import paged_attention, paged_inspect
 LENGTHS, QUERIES = [13, 4, 7, 1, 1500], [3, 1, 7, 1, 2]
 
 
-def memory(page: int, dtype: torch.dtype, size: int = 16) -> tuple[Any, ...]:
+def memory(
+    page: int, dtype: torch.dtype, size: int = 16, lengths: list[int] = LENGTHS
+) -> tuple[Any, ...]:
     """Tokens, keys and values in pages, and each sequence's own keys and values."""
     torch.manual_seed(0)
-    each = -(-max(LENGTHS) // page)
-    used = [-(-n // page) for n in LENGTHS]
+    each = -(-max(lengths) // page)
+    used = [-(-n // page) for n in lengths]
     free = torch.randperm(sum(used) + 3)
     key, value = (torch.randn(len(free), page, 2, size, dtype=dtype) for _ in range(2))
-    table = torch.zeros(len(LENGTHS), each, dtype=torch.int64)
+    table = torch.zeros(len(lengths), each, dtype=torch.int64)
     own, at = [], 0
-    for row, (n, pages) in enumerate(zip(LENGTHS, used, strict=True)):
+    for row, (n, pages) in enumerate(zip(lengths, used, strict=True)):
         table[row, :pages] = free[at : at + pages]
         at += pages
         parts = (x[table[row, :pages]].flatten(0, 1)[:n].transpose(0, 1) for x in (key, value))

@@ -63,6 +63,13 @@ class Pair:
     queries: Alignment
     keys: Alignment
 
+    def named(self, side: str) -> tuple[str, ...]:
+        """Every pair of positions, as "cat" or "cat → dog"; side is "query" or "key"."""
+        aligned = self.queries if side == "query" else self.keys
+        one, other = self.first.labels(side), self.second.labels(side)
+        pairs = zip(aligned.first, aligned.second, aligned.same, strict=True)
+        return tuple(one[i] if same else f"{one[i]} → {other[j].strip()}" for i, j, same in pairs)
+
 
 @dataclass(frozen=True, eq=False)
 class Difference:
@@ -156,13 +163,14 @@ class Comparison(Tabular):
 
     def difference(
         self, site: int, head: int, *, shape: tuple[int, int] | None = None, rows: Any = None,
-        columns: Any = None,
+        columns: Any = None, progress: Callable[[int, int], None] | None = None,
     ) -> Difference:  # fmt: skip
         """What one head looks at more and less in the second: second less first.
 
         site           its place in the comparison, as strongest() names it and site() finds it
         shape          pooled to at most so many bins; None for every pair
         rows, columns  (start, stop) of the pairs; None for all
+        progress       told of every step, as progress(rows done, all)
         """
         pair = self.pairs[index(site, len(self.pairs), "site of the comparison")]
         one, other = (getattr(pair, side).one(head) for side in ("first", "second"))
@@ -173,16 +181,22 @@ class Comparison(Tabular):
             raise ArgumentError(f"{height:,} × {width:,} differences are a picture that nobody can "
                                 f"see: pool them with shape=(512, 512)")  # fmt: skip
         values, empty = np.full(bins, np.nan, np.float32), np.ones(bins, np.bool_)
-        down, across = (_edges(span, n) for span, n in zip(spans, bins, strict=True))
-        step = max(1, CELLS // max(1, width * -(-height // max(1, bins[0]))))
-        for low in range(0, bins[0] if width else 0, step):
-            some = slice(low, low + step)
-            start, stop = int(down[low]), int(down[min(low + step, bins[0])])
-            cells, hidden = _less(one, other, pair, slice(start, stop), slice(*spans[1]))
-            edges = down[some][: bins[0] - low] - start, across[:-1] - across[0]
-            values[some] = _furthest(cells, hidden, *edges)
-            empty[some] = _pooled(np.logical_and, hidden, *edges)
-        return Difference(values, empty, _named(pair, "key"), _named(pair, "query"), *spans)
+        if height and width:
+            down, across = (_edges(span, n) for span, n in zip(spans, bins, strict=True))
+            step = max(1, CELLS // width)
+            fine = np.union1d(down, np.arange(*spans[0], step))  # a tall bin is pooled in parts
+            parts = []
+            for start in range(*spans[0], step):
+                stop = min(start + step, spans[0][1])
+                cells, hidden = _less(one, other, pair, slice(start, stop), slice(*spans[1]))
+                inside = fine[(start <= fine) & (fine < stop)] - start
+                parts.append(_furthest(cells, hidden, inside, across[:-1] - across[0]))
+                if progress is not None:
+                    progress(stop - spans[0][0], height)
+            found, unseen = (np.concatenate(part) for part in zip(*parts, strict=True))
+            whole = np.searchsorted(fine, down[:-1]), np.arange(bins[1])
+            values[:], empty[:] = _furthest(found, unseen, *whole)
+        return Difference(values, empty, pair.named("key"), pair.named("query"), *spans)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe: the heads by how much they changed, with their most changed rows."""
@@ -372,23 +386,18 @@ def _edges(span: tuple[int, int], bins: int) -> NDArray[np.int64]:
     return start + np.arange(bins + 1) * (stop - start) // max(1, bins)
 
 
-def _furthest(cells: Array, hidden: NDArray[np.bool_], down: Array, across: Array) -> Array:
-    """What is furthest from 0 in each bin; what is hidden counts for nothing, NaN stays."""
+def _furthest(
+    cells: Array, hidden: NDArray[np.bool_], down: Array, across: Array
+) -> tuple[Array, Array]:
+    """What is furthest from 0 in each bin, NaN staying one, and which bins are hidden."""
     high = _pooled(np.maximum, np.where(hidden, -np.inf, cells), down, across)
     low = _pooled(np.minimum, np.where(hidden, np.inf, cells), down, across)
     far = np.where(np.abs(low) > np.abs(high), low, high)
-    return np.where(np.isinf(far), np.nan, far)
+    return np.where(np.isinf(far), np.nan, far), _pooled(np.logical_and, hidden, down, across)
 
 
 def _pooled(how: Any, cells: Array, down: Array, across: Array) -> Array:
     return np.asarray(how.reduceat(how.reduceat(cells, down, axis=0), across, axis=1))
-
-
-def _named(pair: Pair, side: str) -> tuple[str, ...]:
-    aligned = pair.queries if side == "query" else pair.keys
-    one, other = pair.first.labels(side), pair.second.labels(side)
-    pairs = zip(aligned.first, aligned.second, aligned.same, strict=True)
-    return tuple(one[i] if same else f"{one[i]} → {other[j].strip()}" for i, j, same in pairs)
 
 
 def _span(given: Any, length: int, name: str) -> tuple[int, int]:

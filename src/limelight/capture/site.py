@@ -417,13 +417,17 @@ class Site:
     def heatmap(
         self, shape: tuple[int, int] = (256, 256), pool: str = "max", rows: Any = None,
         columns: Any = None, *, head: Which = None, batch: int = 0,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Heatmap:  # fmt: skip
-        """The weights pooled to pictures of the given shape, at any length."""
+        """The weights pooled to pictures of the given shape, at any length.
+
+        With `progress` a head is done in steps, and progress(done, all) is told of each.
+        """
         from limelight.looking.heatmap import heatmap_of
 
         def look(site: Site) -> Heatmap:
             found = heatmap_of(site.call, shape=shape, pool=pool, rows=rows, columns=columns,
-                               logsumexp=site._logsumexp)  # fmt: skip
+                               logsumexp=site._logsumexp, progress=progress)  # fmt: skip
             return found.head(0)
 
         return self._by_head(look, head, batch)

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import FileError
-from limelight.intake import ANEW, from_json, memory, open_plain, state
+from limelight.intake import ANEW, from_json, memory, open_plain, reading, state
 from limelight.writing.files import as_path, write_whole
 
 MOST_HEADER = 32 << 20
@@ -131,11 +131,9 @@ def read(
     numbers  False leaves the floats out: their arrays have the right shapes and no memory
     """
     target = as_path(path)
-    with open_plain(target) if file is None else _lent(file) as opened:
+    with open_plain(target) if file is None else _lent(file) as opened, reading(target):
         try:
             return _read(target, opened, mark, verify and numbers, mapped, numbers)
-        except OSError as error:
-            raise FileError(f"{target}: cannot be read: {error.strerror or error}") from None
         except MemoryError:
             raise no_room(target) from None
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
+import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -92,7 +94,9 @@ class LazyGroup(TyperGroup):
             fail("standard output is closed: there is nowhere to write to")
         lenient(sys.stdout)
         try:
-            result = super().main(args, *others, **extra)
+            with warnings.catch_warnings():
+                warnings.showwarning = note
+                result = super().main(args, *others, **extra)
             sys.stdout.flush()
         except LimelightError as error:
             fail(str(error))
@@ -102,7 +106,9 @@ class LazyGroup(TyperGroup):
             discard()
             sys.exit(0)
         except OSError as error:
-            if error.errno not in UNWRITABLE or error.filename is not None:
+            if error.filename is not None:  # what the system has against a file that was named
+                fail(f"{os.fsdecode(error.filename)}: {error.strerror}")
+            if error.errno not in UNWRITABLE:
                 raise
             discard()
             fail(f"cannot write: {(error.strerror or str(error)).lower()}")
@@ -134,6 +140,11 @@ def usage(error: Any) -> str:
     path = context.command_path if context is not None else "limelight"
     message = " ".join(str(error.format_message()).split()).rstrip(".")
     return f"{message} (see {path} --help)"
+
+
+def note(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning of whatever library, as one line on stderr: where in the code it arose is ours."""
+    typer.echo(shown(f"limelight: note: {' '.join(str(message).split())}"), err=True)
 
 
 def fail(message: str, code: int = FAILED) -> None:

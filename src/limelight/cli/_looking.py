@@ -36,7 +36,7 @@ def writable(path: Path, endings: tuple[str, ...], force: bool) -> None:
     if path.suffix.lower() not in endings:
         ending = path.suffix or "nothing"
         raise FileError(f"{path} ends in {ending}: it is written as {' or '.join(endings)}")
-    if not path.resolve().parent.is_dir():
+    if not os.path.isdir(path.resolve().parent):
         raise FileError(f"{path}: there is no folder {path.parent} to write it to")
     unoccupied(path, force)
 
@@ -57,7 +57,7 @@ def seen(path: str) -> Capture | Survey:
     from limelight.survey import Survey
     from limelight.survey.file import is_survey
 
-    return Survey.open(path) if Path(path).is_file() and is_survey(path) else opened(path)
+    return Survey.open(path) if os.path.isfile(path) and is_survey(path) else opened(path)
 
 
 def chosen(capture: Capture, layer: str) -> Site:
@@ -127,7 +127,10 @@ def progress(words: str) -> Iterator[Callable[[int, int], None]]:
     Gives the function to tell of progress: (done, all).
     """
     errors = console(stderr=True)
+    if not errors.is_terminal:
+        yield lambda done, total: None
+        return
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bars:
+    with Progress(*columns, console=errors, transient=True) as bars:
         task = bars.add_task(words, total=None)
         yield lambda done, total: bars.update(task, completed=done, total=total)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -109,7 +110,7 @@ def _live(name: str) -> bool:
     from limelight.live.gguf import Gguf
 
     path = Path(name)
-    if name in live.NAMES or path.suffix != ".gguf" or not path.is_file():
+    if name in live.NAMES or path.suffix != ".gguf" or not os.path.isfile(path):
         return name in live.NAMES
     with Gguf(path) as file:
         return bool(file.facts.get("general.architecture") == "llama")

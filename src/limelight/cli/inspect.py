@@ -102,7 +102,7 @@ def _capture(
 
     given = [name for name, what in (("--text", text), ("--file", file), ("--image", image))
              if what is not None]  # fmt: skip
-    saved = Path(model).is_file() and Path(model).suffix == ".safetensors"
+    saved = os.path.isfile(model) and Path(model).suffix == ".safetensors"
     if saved or model in captures().names:
         making = {"--layers": layers, "--tokens": tokens, "--generate": generate or None,
                   "--values": values or None}  # fmt: skip

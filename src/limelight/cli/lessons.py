@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -43,7 +44,7 @@ def lessons(
         if output is not None or part is not None:
             given = "--output" if output is not None else "--part"
             raise ArgumentError(f"--site writes all parts into its folder: leave out {given}")
-        if site.is_dir() and any(site.iterdir()) and not force:
+        if os.path.isdir(site) and os.listdir(site) and not force:
             raise ArgumentError(f"{site} holds files already: give --force to write among them")
         made = write_site(site, language=language)
         size = sum(path.stat().st_size for path in made)

@@ -124,7 +124,7 @@ def _asked(files: list[str]) -> list[str | Path]:
     own = (*captures().names, *(run.name for run in runs()))
     named = [name if name in own else Path(name) for name in files]
     for path in named:
-        if isinstance(path, Path) and path.suffix.lower() not in AREAS and not path.is_dir():
+        if isinstance(path, Path) and path.suffix.lower() not in AREAS and not os.path.isdir(path):
             raise ArgumentError(
                 f"{path}: the studio opens captures and surveys (.safetensors) and training logs "
                 f"(.jsonl), and what comes along by name: {', '.join(own)}"

@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from limelight.call import FLOATS, Call
-from limelight.engines.protocol import Looks, Runs, RunsQuickly
+from limelight.engines.protocol import Looks, Runs, RunsPages, RunsQuickly
 from limelight.errors import EngineError
 from limelight.reference import State
 
@@ -31,6 +31,7 @@ class Engine:
     takes_tensors: bool  # torch tensors as they are; the others are handed NumPy views
     looks: str  # the module that looks at the weights
     quick: bool = False  # whether it has a way without a Call
+    pages: bool = False  # whether it reads keys in pages
 
     @cached_property
     def module(self) -> Runs:
@@ -74,8 +75,9 @@ ENGINES = (
     Engine("numpy", "tiles over BLAS, no compiler needed", _CPU, FLOATS, "O(n)", False,
            looks="_numpy_pool"),
     Engine("native", "C++ with SIMD, fused", _CPU, _SHORT, "O(n)", True, looks="native",
-           quick=True),
-    Engine("triton", "portable GPU kernels", _GPU, _SHORT, "O(n)", True, looks="gpu.looking"),
+           quick=True, pages=True),
+    Engine("triton", "portable GPU kernels", _GPU, _SHORT, "O(n)", True, looks="gpu.looking",
+           pages=True),
     Engine("hopper", "Gluon kernels for H100 and H200", _GPU, _SHORT[1:], "O(n)", True,
            looks="gpu.looking"),
 )  # fmt: skip
@@ -130,11 +132,14 @@ def tensor_path() -> Callable[..., Any]:
     return module.forward_tensors
 
 
-def paged_path() -> Callable[..., State]:
-    """`forward` over keys in pages, of the same engine: see protocol.RunsQuickly."""
-    name = next(engine.name for engine in reversed(ENGINES) if engine.quick)
-    module: RunsQuickly = _module(name)
-    return module.forward_paged
+@cache
+def paged_path(device: str, dtype: str) -> Callable[..., State | None] | None:
+    """`forward` over keys in pages, of the fastest engine that has it: see protocol.RunsPages."""
+    for engine in reversed(ENGINES):
+        if engine.pages and engine.refuses(device, dtype) is None:
+            module: RunsPages = _module(engine.name)
+            return module.forward_paged
+    return None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,17 +16,17 @@ if TYPE_CHECKING:
 LOG2E = math.log2(math.e)
 L2_SHARE = 16 << 20  # bytes of keys and values of the heads whose tiles run together
 LARGEST = 256  # head size
+OLDEST = (3, 6)  # Triton, whose Gluon has what the kernels use
 PACKED_ROWS = 64  # up to so many rows a key head the keys are split, and heads packed
 GENTLE = 64.0  # softcap
 FILL = 1e30  # |logit| of a forbidden cell, in base 2
 
 
 def missing() -> str | None:
-    for name in ("torch", "triton"):
-        if importlib.util.find_spec(name) is None:
-            return f"{name} is not installed: pip install {name}"
-    if importlib.util.find_spec("triton.experimental.gluon") is None:
-        return "this Triton has no Gluon: it needs 3.6 or later"
+    from limelight.engines.gpu import absent
+
+    if lacking := absent(OLDEST):
+        return lacking
     import torch
 
     if not torch.cuda.is_available():

@@ -62,14 +62,19 @@ class RunsQuickly(Protocol):
         `shared` says whether query heads may share key heads.
         """
 
+
+class RunsPages(Protocol):
+    """Keys and values where a server keeps them, of an engine whose row says `pages`."""
+
     def forward_paged(
         self, query: Any, key: Any, value: Any, table: Any, page: int, spans: Any, sinks: Any,
         scale: float, softcap: float | None, health: bool,
-    ) -> State:  # fmt: skip
-        """`forward` over keys and values in pages: query [B, Hq, Nq, D], table int32 [B, pages].
+    ) -> State | None:  # fmt: skip
+        """`forward` of torch tensors: query [B, Hq, Nq, D], table int32 [B, pages].
 
         key and value are all rows there are, [Hk, rows, D]; a page has `page` of them, a power of
-        two; spans, int32 [B, 1, Nq, 1, 2], are the keys that each query sees.
+        two; spans, int32 [B, 1, Nq, 1, 2], are the keys that each query sees. None where its
+        kernels do not take such head sizes.
         """
 
 

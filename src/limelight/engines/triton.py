@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from limelight.call import Call, beyond_float32
@@ -12,13 +11,14 @@ if TYPE_CHECKING:
     from limelight.engines.gpu.launch import Back, Room, Run
 
 LARGEST = 512  # head size
+OLDEST = (3, 4)  # Triton
 
 
 def missing() -> str | None:
-    if importlib.util.find_spec("torch") is None:
-        return "torch is not installed: pip install torch"
-    if importlib.util.find_spec("triton") is None:
-        return "triton is not installed: pip install triton"
+    from limelight.engines.gpu import absent
+
+    if lacking := absent(OLDEST):
+        return lacking
     import torch
 
     from limelight.engines.gpu import launch
@@ -53,6 +53,18 @@ def plan(call: Call, health: bool, room: Room) -> Run:
 
     run: Run = launch.planned(portable.forward, call, health, room)
     return run
+
+
+def forward_paged(
+    query: Any, key: Any, value: Any, table: Any, page: int, spans: Any, sinks: Any, scale: float,
+    softcap: float | None, health: bool,
+) -> State | None:  # fmt: skip
+    """See protocol.RunsPages."""
+    from limelight.engines.gpu import paged
+
+    if not paged.fits(query, value, LARGEST):
+        return None
+    return paged.forward(query, key, value, table, page, spans, sinks, scale, softcap, health)
 
 
 def backward(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def open_image(image: Any) -> Any:
     if isinstance(image, Image.Image):
         return image
     path = Path(image)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise FileError(f"{path}: there is no such file: give the path of an image")
     try:
         with Image.open(path) as opened:

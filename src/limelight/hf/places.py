@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from limelight.errors import ArgumentError, FileError
-from limelight.intake import open_plain
+from limelight.intake import open_plain, reading
 
 SAFE = "Save the model with save_pretrained, which writes safetensors"  # out of any pickle
 
@@ -69,9 +69,9 @@ def place_of(name: str | os.PathLike[str]) -> Place:
     if text in BUILTIN:
         return _installed(text, BUILTIN[text])
     path = Path(text).expanduser()
-    if path.is_file():
+    if os.path.isfile(path):  # a name that no file can have leads to none
         return _file(path, {"model": path.name})
-    if path.is_dir():
+    if os.path.isdir(path):
         return _folder(path, {"model": path.resolve().name})
     return _cached(text)
 
@@ -86,7 +86,7 @@ def _installed(name: str, package: Package) -> Place:
 
 
 def _file(path: Path, facts: dict[str, Any]) -> Place:
-    with open_plain(path) as file:
+    with open_plain(path) as file, reading(path):
         if file.read(4) != b"GGUF":
             raise FileError(f"{path}: not a GGUF file: give a model folder, a .gguf file or a name")
     return Place(path.parent, path.name, facts)
@@ -103,7 +103,7 @@ def check_readable(place: Place) -> None:
 
 
 def _folder(path: Path, facts: dict[str, Any]) -> Place:
-    if not (path / "config.json").is_file():
+    if not os.path.isfile(path / "config.json"):
         found = sorted(file.name for file in path.glob("*.gguf"))
         if found:
             raise FileError(f"{path}: holds GGUF files: name one, such as {path / found[0]}")

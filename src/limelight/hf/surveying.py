@@ -291,7 +291,7 @@ class Unfinished:
 
     def resume(self, stream: Stream) -> Survey | None:
         """The survey so far, the stream moved on behind it; None where nothing was begun."""
-        if not self.path.exists():
+        if not os.path.exists(self.path):
             return None
         found = Survey.open(self.path)
         held = found.source.get("unfinished")

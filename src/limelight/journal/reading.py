@@ -11,7 +11,7 @@ from typing import Annotated, Any, BinaryIO, Literal
 import msgspec
 
 from limelight.errors import FileError
-from limelight.intake import open_plain
+from limelight.intake import open_plain, reading
 from limelight.journal import FIGURES, FORMAT, VERSION, Figure
 
 CHUNK, LONGEST_LINE = 4 << 20, 8 << 20  # bytes
@@ -140,7 +140,7 @@ class Tail:
 
     def begun_anew(self) -> bool:
         """Whether the file is another than the one read so far; it is then read from its start."""
-        with self._open() as file:
+        with self._open() as file, reading(self.path):
             same = file.read(len(self._first)) == self._first and file.seek(0, 2) >= self._place
         if not same:
             self._place, self._first = 0, b""
@@ -170,7 +170,7 @@ class Tail:
                 yield line, text
 
     def _complete(self) -> Iterator[bytes]:
-        with self._open() as file:
+        with self._open() as file, reading(self.path):
             end, left = file.seek(self._place), b""
             while chunk := file.read(CHUNK):
                 end += len(chunk)
@@ -191,7 +191,7 @@ class Tail:
 def is_journal(path: Path) -> bool:
     """Whether the first line says that a monitor wrote it."""
     try:
-        with open_plain(path) as file:
+        with open_plain(path) as file, reading(path):
             return isinstance(_decoder.decode(file.readline(CHUNK)), RunLine)
-    except (FileError, OSError, *UNREADABLE):
+    except (FileError, *UNREADABLE):
         return False

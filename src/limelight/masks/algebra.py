@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import as_numpy, dtype_name, expand, is_torch
+from limelight.arrays import as_numpy, dtype_name, expand, is_torch, of_lists
 from limelight.errors import ArgumentError, DtypeError, ShapeError
-from limelight.masks.allowed import EMPTY, FULL, PARTIAL, Allowed, same_kind
+from limelight.masks.allowed import EMPTY, FULL, PARTIAL, Allowed, check_sides, same_kind
 from limelight.masks.memory import Remembers
 
 GLYPHS = {EMPTY: "·", PARTIAL: "▒", FULL: "■"}
@@ -40,6 +40,7 @@ class Mask(Remembers):
         """
         known: Allowed | None = self.memory.get((nq, nk))
         if known is None:
+            check_sides(nq, nk)
             known = self._allowed(nq, nk)
             if self._lasts():
                 self.memory.keep((nq, nk), known)
@@ -269,7 +270,7 @@ def as_mask(mask: Any) -> Mask:
     if isinstance(mask, type) and issubclass(mask, Mask):
         asks = any(each.default is MISSING for each in fields(mask))  # type: ignore[arg-type]
         raise DtypeError(f"{mask.__name__} is a class: write {mask.__name__}({'…' * asks})")
-    array = mask if is_torch(mask) else np.asarray(mask)
+    array = mask if is_torch(mask) else of_lists(mask, "the mask")
     if str(array.dtype) not in ("bool", "torch.bool"):
         raise DtypeError(
             f"a mask is boolean (True = may attend), but this one is {dtype_name(array)}: compare "

@@ -27,6 +27,13 @@ from limelight.masks.memory import Remembers
 EMPTY, PARTIAL, FULL = 0, 1, 2
 CHUNK = 1 << 24  # cells looked at together where a dense part must be read
 MOST_SLOTS = 16  # intervals a row; beyond that a boolean array is the smaller form
+LONGEST = 2**31 - 1  # positions are counted in 32 bits
+
+
+def check_sides(nq: int, nk: int) -> None:
+    for name, length in (("queries", nq), ("keys", nk)):
+        if length > LONGEST:
+            raise ShapeError(f"{length:,} {name}: a call has up to {LONGEST:,} of them")
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from limelight.masks import Causal, Documents, Lengths, Mask, Prefix, Window
 MASKS: dict[str, type[Mask]] = {
     mask.__name__.lower(): mask for mask in (Causal, Window, Lengths, Documents, Prefix)
 }
-MOST_CHARACTERS = 10_000
+MOST_CHARACTERS, DEEPEST = 10_000, 100
 
 
 def parse(text: str) -> Mask:
@@ -32,19 +32,22 @@ def parse(text: str) -> Mask:
             f"the mask expression has {len(text):,} characters: {MOST_CHARACTERS:,} are the most"
         )
     try:
-        tree = ast.parse(text.strip(), mode="eval")
+        return _mask(ast.parse(text.strip(), mode="eval").body, text)
+    except LimelightError:
+        raise
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ArgumentError(f"{text!r} is not a mask: {_advice()}") from None
-    return _mask(tree.body, text)
 
 
-def _mask(node: ast.expr, text: str) -> Mask:
+def _mask(node: ast.expr, text: str, depth: int = 0) -> Mask:
+    if depth > DEEPEST:
+        raise ArgumentError(f"the mask joins more than {DEEPEST} masks: write it with fewer")
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
-        return _mask(node.left, text) & _mask(node.right, text)
+        return _mask(node.left, text, depth + 1) & _mask(node.right, text, depth + 1)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return _mask(node.left, text) | _mask(node.right, text)
+        return _mask(node.left, text, depth + 1) | _mask(node.right, text, depth + 1)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-        return ~_mask(node.operand, text)
+        return ~_mask(node.operand, text, depth + 1)
     if isinstance(node, ast.BoolOp) or (
         isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
     ):

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import as_numpy, is_integer
+from limelight.arrays import as_numpy, is_integer, of_lists
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.masks import spans as sp
 from limelight.masks.algebra import Mask
-from limelight.masks.allowed import Allowed
+from limelight.masks.allowed import Allowed, check_sides
 
 ALIGNMENTS = ("bottom-right", "top-left")
 
@@ -66,6 +66,7 @@ class Window(Mask):
         return near
 
     def allowed(self, nq: int, nk: int) -> Allowed:  # two numbers: sooner made than remembered
+        check_sides(nq, nk)
         offset = _diagonal(self.align, nq, nk)
         low = -nq if self.left is None else max(offset - int(self.left), -nq)
         high = nk if self.right is None else min(offset + int(self.right), nk)
@@ -122,6 +123,7 @@ class Lengths(Mask):
         object.__setattr__(self, "keys", _integers(self.keys, "Lengths(keys=…)"))
         if self.queries is not None:
             object.__setattr__(self, "queries", _integers(self.queries, "Lengths(queries=…)"))
+            _check_batches("Lengths", self.keys.shape, self.queries.shape)
 
     def dense(self, nq: int, nk: int) -> NDArray[np.bool_]:
         self._check(nq, nk)
@@ -182,6 +184,8 @@ class Documents(Mask):
                 if ids.ndim == 0:
                     raise ShapeError(f"Documents({name}={ids}): give one id for each position")
                 object.__setattr__(self, name, ids)
+        if self.queries is not None:
+            _check_batches("Documents", self.ids.shape[:-1], self.queries.shape[:-1])
 
     def dense(self, nq: int, nk: int) -> NDArray[np.bool_]:
         queries, keys = self._ids(nq, nk)
@@ -274,14 +278,26 @@ def _check_align(align: str) -> None:
 
 def _integers(value: Any, name: str, least: int | None = 0) -> NDArray[np.int64]:
     """A read-only copy as int64, so that the mask cannot change under whoever holds it."""
-    array = np.asarray(as_numpy(value))
+    array = of_lists(as_numpy(value), name)
     if array.dtype.kind not in "iu" and array.size:
         raise DtypeError(f"{name} takes whole numbers, and got {array.dtype} {_short(array)}")
+    if array.dtype.kind == "u" and array.size and array.max() >= 2**63:
+        raise ArgumentError(f"{name} takes numbers below 2**63, and got {int(array.max())}")
     array = array.astype(np.int64)
     if least is not None and array.size and array.min() < least:
         raise ArgumentError(f"{name} takes numbers ≥ {least}, and got {int(array.min())}")
     array.setflags(write=False)
     return array
+
+
+def _check_batches(name: str, keys: tuple[int, ...], queries: tuple[int, ...]) -> None:
+    try:
+        np.broadcast_shapes(keys, queries)
+    except ValueError:
+        raise ShapeError(
+            f"{name} is told of a batch of shape {keys} for its keys and of {queries} for its "
+            f"queries: give both for the same batch entries"
+        ) from None
 
 
 def _over_batch(numbers: NDArray[np.int64]) -> NDArray[np.int64]:

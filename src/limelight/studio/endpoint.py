@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from limelight.errors import ArgumentError
 from limelight.studio.answers import answer
-from limelight.studio.work import Cancel, Lane
+from limelight.studio.work import Cancel, Gone, Lane
 
 if TYPE_CHECKING:
     from limelight.studio.studio import Studio
@@ -64,7 +64,11 @@ class Endpoint:
 
         async def handle(request: Request) -> Response:
             if self.method == "POST":
-                asked = decoder.decode(await request.body())
+                try:
+                    body = await request.body()
+                except ClientDisconnect:
+                    raise Gone from None
+                asked = decoder.decode(body)
             else:
                 asked = read_query(request, self.asked)
             return await studio.work.run(

@@ -46,7 +46,7 @@ class Folders:
     @classmethod
     def of(cls, given: tuple[Path, ...], files: tuple[Path, ...] = ()) -> Folders:
         for folder in given:
-            if not folder.is_dir():
+            if not os.path.isdir(folder):
                 raise ArgumentError(f"--folder {folder}: there is no such folder")
         return cls(tuple(dict.fromkeys(folder.resolve() for folder in given)), _named(files))
 
@@ -81,8 +81,9 @@ def _named(files: tuple[Path, ...]) -> dict[str, Path]:
     taken = {row.path.name for row in captures()}
     found: dict[str, Path] = {}
     for path in dict.fromkeys(path.resolve() for path in files):
-        if not path.is_file():
-            why = "is a folder: give it with --folder" if path.is_dir() else "there is no such file"
+        if not os.path.isfile(path):
+            folder = os.path.isdir(path)
+            why = "is a folder: give it with --folder" if folder else "there is no such file"
             raise ArgumentError(f"{path}: {why}")
         parts = path.parts[1:]
         names = (":".join(parts[-n:]) for n in range(1, len(parts) + 1))

@@ -53,6 +53,10 @@ class Cancel:
         if self():
             raise Gone
 
+    def told(self, *_: Any) -> None:
+        """The same, for work that tells of its progress."""
+        self.check()
+
 
 class Work:
     """The threads of one studio."""

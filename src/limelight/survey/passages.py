@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from limelight.errors import ArgumentError, FileError
-from limelight.intake import from_json, open_plain
+from limelight.intake import from_json, open_plain, reading
 from limelight.writing.files import as_path
 
 CHARACTERS = 600  # from which a passage is long enough
@@ -48,7 +48,7 @@ def passages(texts: Any, characters: int = CHARACTERS) -> Iterator[Passage]:
 
 
 def _path(path: Path, characters: int) -> Iterator[Passage]:
-    if path.is_dir():
+    if os.path.isdir(path):
         found = 0
         for file in _files(path):
             for passage in _file(file, str(file.relative_to(path)), characters):
@@ -57,7 +57,7 @@ def _path(path: Path, characters: int) -> Iterator[Passage]:
         if not found:
             raise FileError(f"{path}: no text in this folder: a survey reads UTF-8 text files")
         return
-    if not path.exists():
+    if not os.path.exists(path):
         raise FileError(f"{path}: there is no such file or folder; a text of your own goes into a "
                         f"list: [text]")  # fmt: skip
     yield from _file(path, path.name, characters)
@@ -69,12 +69,12 @@ def _files(folder: Path) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             file = Path(at, name)
-            if not name.startswith(".") and file.is_file() and _begins(file):
+            if not name.startswith(".") and os.path.isfile(file) and _begins(file):
                 yield file
 
 
 def _begins(path: Path) -> bool:
-    with open_plain(path) as file:
+    with open_plain(path) as file, reading(path):
         start = file.read(4096)
     try:
         codecs.getincrementaldecoder("utf-8")().decode(start)
@@ -105,7 +105,7 @@ def _file(path: Path, name: str, characters: int) -> Iterator[Passage]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    with open_plain(path) as file:
+    with open_plain(path) as file, reading(path):
         first = True
         while data := file.readline(LONGEST_LINE + 1):
             if len(data) > LONGEST_LINE:

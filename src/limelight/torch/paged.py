@@ -1,9 +1,10 @@
 """Attention over keys and values in pages: many sequences in one memory, as servers keep them.
 
 A server gives each sequence pages of a fixed number of keys, wherever one is free, and a table says
-which page comes when. The native engine's kernels read that table: no sequence's keys are brought
-together first. Elsewhere (a GPU, float64) they are. The new tokens of all sequences come one after
-the other; each sees its own sequence up to itself.
+which page comes when. The kernels of the engines native and triton read that table: no sequence's
+keys are brought together first. Where these do not go (float64; on a GPU head sizes below 64 or no
+multiple of 16) they are. The new tokens of all sequences come one after the other; each sees its
+own sequence up to itself.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from limelight.arrays import dtype_name
 from limelight.attention import Inspection
 from limelight.call import check_scale, check_softcap
 from limelight.engines import paged_path
@@ -22,9 +24,6 @@ from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.health import Health
 from limelight.reference import State
 from limelight.torch.functional import attention, inspect
-
-_forward = paged_path()
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def paged_attention(
@@ -130,11 +129,13 @@ class Plan:
         figures = query.new_empty((3, heads, tokens), dtype=wide)
         seen = query.new_empty(tokens, dtype=torch.int64)
         rows = key.transpose(0, 1), value.transpose(0, 1)
+        in_place = paged_path(query.device.type, dtype_name(query))
         for group in self.groups:
             own = query[group.tokens].transpose(1, 2)  # [S, Hq, count, D]
-            run = _forward if _in_place(query) else _together
-            state = run(own, *rows, group.table, self.page, group.spans, sinks, scale, softcap,
-                        health)  # fmt: skip
+            asked = (own, *rows, group.table, self.page, group.spans, sinks, scale, softcap, health)
+            state = None if in_place is None else in_place(*asked)
+            if state is None:
+                state = _together(*asked)
             output[group.tokens] = state.output.transpose(1, 2)
             if health:
                 found = torch.stack((state.max_logit, state.logsumexp, state.entropy))
@@ -144,11 +145,6 @@ class Plan:
         outcomes = None if sinks is None else keys + torch.isfinite(sinks)[:, None]
         max_logit, logsumexp, entropy = figures
         return Inspection(output, Health(max_logit, logsumexp, entropy, keys, outcomes))
-
-
-def _in_place(query: Tensor) -> bool:
-    """Whether there are kernels that read the table."""
-    return query.device.type == "cpu" and query.dtype in _DTYPES
 
 
 def _together(

@@ -11,6 +11,7 @@ hidden and 65,534 not a number. JSON has no NaN: there it is null.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,9 +48,13 @@ def coded(seen: Heatmap) -> Values:
     return np.where(seen.empty, np.float32(HIDDEN), seen.values)
 
 
-def tile(one: Site, rows: Span, columns: Span, shape: Span, pool: str = "max") -> Tile:
+def tile(
+    one: Site, rows: Span, columns: Span, shape: Span, pool: str = "max",
+    progress: Callable[[int, int], None] | None = None,
+) -> Tile:  # fmt: skip
     """Any rectangle of a head, in bins of any number."""
-    return Tile(coded(one.heatmap(shape, pool, rows, columns, head=0)), rows, columns)
+    seen = one.heatmap(shape, pool, rows, columns, head=0, progress=progress)
+    return Tile(coded(seen), rows, columns)
 
 
 def address(one: Site, rows: Span, columns: Span, shape: Span) -> tuple[int, int, int] | None:

@@ -161,7 +161,7 @@ def find(which: str | os.PathLike[str]) -> Path:
     if text in shipped:
         return shipped[text]
     path = Path(text)
-    if not path.exists() and path.name == text and not path.suffix:
+    if not os.path.exists(path) and path.name == text and not path.suffix:
         raise FileError(f"{text}: there is no such file, and no such capture comes along: those "
                         f"are {', '.join(shipped)}")  # fmt: skip
     return path

@@ -197,6 +197,14 @@ def decode(call: Call) -> Blocks:
     return Blocks(height, keys, 8 if keys == 128 else 4, min(4, max(1, room // (keys * row))))
 
 
+def in_parts(call: Call, tile: Blocks) -> tuple[int, int]:
+    """The keys of a part, whole tiles of them, and how many parts that makes."""
+    processors = chip(call.query.device).processors
+    wished = parts(call.batch * call.key_heads, call.keys, tile.keys, processors)
+    keys = -(-call.keys // wished // tile.keys) * tile.keys
+    return keys, -(-call.keys // keys)
+
+
 @lru_cache(1024)
 def parts(heads: int, keys: int, step: int, processors: int) -> int:
     """Into how many parts the keys are split: the least time for whole waves of programs."""

@@ -20,13 +20,20 @@ LOWEST = tl.constexpr(-3.4028234663852886e38)  # of float32
 
 
 class Array(NamedTuple):
-    """A tensor [batch, heads, length, size], by its strides."""
+    """A tensor [batch, heads, length, size], by its strides.
+
+    Where it has a table, its rows lie in pages of 2^shift: row n of batch entry b is on page
+    table[b, n >> shift] of rows that all entries share (sb is 0).
+    """
 
     ptr: Any
     sb: Any
     sh: Any
     sn: Any
     sd: Any
+    table: Any = None
+    table_sb: Any = None
+    shift: Any = None
 
 
 class Where(NamedTuple):
@@ -86,13 +93,25 @@ def tanh(x):
 
 
 @triton.jit
+def in_memory(x, b, rows, inside):
+    """Where an Array has these rows, in 64 bits: as they are numbered, or as its table says."""
+    found = tl.cast(rows, tl.int64)
+    if x.table is not None:
+        at = x.table + tl.cast(b, tl.int64) * x.table_sb + (rows >> x.shift)
+        page = tl.load(at) if inside is None else tl.load(at, mask=inside, other=0)
+        found = (tl.cast(page, tl.int64) << x.shift) + (rows & ((1 << x.shift) - 1))
+    return found
+
+
+@triton.jit
 def load_rows(x, b, heads, rows, inside, size, WIDTH: tl.constexpr):
     """Rows of an Array, [rows, WIDTH]; zeros outside. `heads` may be a number or one a row.
 
     `inside` says which rows there are, None that all of them are.
     """
     cols = tl.arange(0, WIDTH)
-    at = tl.cast(b, tl.int64) * x.sb + tl.cast(heads, tl.int64) * x.sh + rows.to(tl.int64) * x.sn
+    places = in_memory(x, b, rows, inside)
+    at = tl.cast(b, tl.int64) * x.sb + tl.cast(heads, tl.int64) * x.sh + places * x.sn
     ptr = x.ptr + at[:, None] + (cols.to(tl.int64) * x.sd)[None, :]
     held = (cols < size)[None, :]
     if inside is not None:

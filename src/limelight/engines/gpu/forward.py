@@ -20,6 +20,7 @@ from limelight.engines.gpu.cells import (
     NOTHING,
     allowed,
     finite,
+    in_memory,
     in_view,
     load_rows,
     logits,
@@ -176,8 +177,9 @@ def mix_one_by_one(v, sizes, b, hk, start, key_high, p, s, acc, BN: tl.constexpr
         here = (columns == j)[None, :]
         weight = tl.sum(tl.where(here, p, 0.0), 1)
         sees = tl.max((here & (s > NOTHING)).to(tl.int32), 1) > 0
-        at = tl.cast(start + j, tl.int64) * v.sn + width.to(tl.int64) * v.sd
-        inside = (width < sizes.dv) & (start + j < key_high)
+        there = start + j < key_high
+        at = in_memory(v, b, start + j, there) * v.sn + width.to(tl.int64) * v.sd
+        inside = (width < sizes.dv) & there
         value = tl.load(first + at, mask=inside, other=0.0).to(tl.float32)
         acc += tl.where(sees[:, None], weight[:, None] * value[None, :], 0.0)
     return acc

@@ -58,6 +58,7 @@ from limelight.engines.gpu.hopper_forward import (
     _tanh,
     _unpack,
 )
+from limelight.engines.gpu.moved import barrier, reinterpret, tma_load, tma_store
 
 KEYS = 128  # of a tile
 
@@ -267,12 +268,8 @@ def _producer(p, C: gl.constexpr, descs, s, bars):
             mbarrier.wait(bars.kv_free, (turn & 1) ^ 1)
             turn += 1
             mbarrier.expect(bars.kv_full, k_desc.block_type.nbytes + v_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(
-                k_desc, [b, hk, tile * 128, 0], bars.kv_full, s.k.index(0)
-            )
-            tma.async_copy_global_to_shared(
-                v_desc, [b, hk, tile * 128, 0], bars.kv_full, s.v.index(0)
-            )
+            tma_load(k_desc, [b, hk, tile * 128, 0], bars.kv_full, s.k.index(0))
+            tma_load(v_desc, [b, hk, tile * 128, 0], bars.kv_full, s.v.index(0))
             for g in range(p.group):
                 h = hk * p.group + g
                 at, n, whole, past = _rows(p, C, b, h, tile)
@@ -293,18 +290,14 @@ def _producer(p, C: gl.constexpr, descs, s, bars):
                     bytes: gl.constexpr = q_desc.block_type.nbytes + stats_desc.block_type.nbytes
                     mbarrier.expect(bars.q_full.index(stage), bytes)
                     row0 = row * C.ROWS
-                    tma.async_copy_global_to_shared(
-                        q_desc, [b, h, row0, 0], bars.q_full.index(stage), s.q.index(stage)
-                    )
-                    tma.async_copy_global_to_shared(
+                    tma_load(q_desc, [b, h, row0, 0], bars.q_full.index(stage), s.q.index(stage))
+                    tma_load(
                         stats_desc, [b, h, 0, row0], bars.q_full.index(stage), s.stats.index(stage)
                     )
                     stage = count % C.OSTAGES
                     mbarrier.wait(bars.do_free.index(stage), ((count // C.OSTAGES) & 1) ^ 1)
                     mbarrier.expect(bars.do_full.index(stage), do_desc.block_type.nbytes)
-                    tma.async_copy_global_to_shared(
-                        do_desc, [b, h, row0, 0], bars.do_full.index(stage), s.do.index(stage)
-                    )
+                    tma_load(do_desc, [b, h, row0, 0], bars.do_full.index(stage), s.do.index(stage))
                     count += 1
         t = gl.num_programs(0) + gl.atomic_add(p.scratch, 1)
     _tell(s.tile, bars.tile_full, bars.tile_free, r, (t, 0, 0, 0, 0))
@@ -363,7 +356,7 @@ def _numbers(C: gl.constexpr, stats, which: gl.constexpr, SL: gl.constexpr):
     """One statistic of an item's rows, [1, ROWS]."""
     COUNT: gl.constexpr = stats.shape[2]
     flat: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-    rows = stats._reinterpret(gl.float32, [COUNT, C.ROWS], flat).index(which)
+    rows = reinterpret(stats, gl.float32, [COUNT, C.ROWS], flat).index(which)
     return rows.load(gl.SliceLayout(0, SL))[None, :]
 
 
@@ -461,7 +454,7 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
             weights = _pack(w, dtype)
             if C.DEFER:
                 dk = warpgroup_mma_wait(0, [dk])
-                gl.thread_barrier()
+                barrier()
                 mbarrier.expect(bars.q_free.index(before), 0, pred=i > 0)
             if not C.EARLY:
                 mbarrier.wait(bars.do_full.index(ostage), (count // C.OSTAGES) & 1)
@@ -488,7 +481,7 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
             mbarrier.wait(bars.ds_free.index(slot), ((count // 2) & 1) ^ 1)
             s.ds.index(slot).slice(64 * W, 64).store(_unpack(pairs, dtype, SL))
             fence_async_shared()
-            gl.thread_barrier()
+            barrier()
             mbarrier.expect(bars.ds_full.index(slot), 0)
             if C.DEFER:
                 mbarrier.expect(bars.do_free.index(ostage), 0)
@@ -496,7 +489,7 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
                 ds16 = _unpack(pairs, dtype, gl.DotOperandLayout(0, KL, 2))
                 dk = warpgroup_mma(ds16, q, dk, is_async=True)
                 dk, dv = warpgroup_mma_wait(0, [dk, dv])
-                gl.thread_barrier()
+                barrier()
                 mbarrier.expect(bars.q_free.index(stage), 0)
                 mbarrier.expect(bars.do_free.index(ostage), 0)
             count += 1
@@ -505,7 +498,7 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
             if some:
                 ds16 = _unpack(pairs, dtype, gl.DotOperandLayout(0, KL, 2))
                 dk = warpgroup_mma(ds16, s.q.index(before).reshape([ROWS, C.D]), dk, is_async=False)
-            gl.thread_barrier()
+            barrier()
             mbarrier.expect(bars.q_free.index(before), 0, pred=some)
         mbarrier.expect(bars.kv_free, 0, pred=some)
         turn += gl.where(some, 1, 0)
@@ -536,7 +529,7 @@ def _store(desc, s, W: gl.constexpr, tile, x):
     """A gradient of 64 keys, by way of shared memory."""
     for part in gl.static_range(x.shape[1] // 64):
         tma.store_wait(0)
-        gl.thread_barrier()
+        barrier()
         out = s.out.index(W)
         half = x
         if x.shape[1] > 64:
@@ -544,9 +537,7 @@ def _store(desc, s, W: gl.constexpr, tile, x):
             half = low if part == 0 else high
         out.reshape([64, 64]).store(half)
         fence_async_shared()
-        tma.async_copy_shared_to_global(
-            desc, [tile.b, tile.hk, tile.first + 64 * W, 64 * part], out
-        )
+        tma_store(desc, [tile.b, tile.hk, tile.first + 64 * W, 64 * part], out)
 
 
 @gluon.jit
@@ -571,11 +562,11 @@ def _part(C: gl.constexpr, part: gl.constexpr, dq_desc, s, bars, b, h, row0, slo
     if part == C.ROWS * C.D // 4096 - 1:
         _release(bars.ds_free.index(slot))
     tma.store_wait(1)
-    gl.thread_barrier()
+    barrier()
     out = s.dq.index(part % 2)
     out.reshape([16, 256]).store(_in_place(dq))
     fence_async_shared()
-    gl.thread_barrier()
+    barrier()
     place = (row0 // 64 + down) * (C.D // 64) + across
     _reduce_add(dq_desc, [b, h, place * 16, 0], out)
 
@@ -603,7 +594,7 @@ def _summer(p, C: gl.constexpr, descs, s, bars):
             for part in gl.static_range(C.ROWS * C.D // 4096):
                 _part(C, part, dq_desc, s, bars, tile.b, h, row0, slot, k, zero)
             count += 1
-        gl.thread_barrier()
+        barrier()
         mbarrier.expect(bars.kv_free, 0, pred=some)
         turn += gl.where(some, 1, 0)
         r += 1

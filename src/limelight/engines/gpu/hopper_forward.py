@@ -54,6 +54,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from limelight.engines.gpu.hopper_drops import draw, left, row_lanes, seed_at
+from limelight.engines.gpu.moved import barrier, tma_load, tma_store
 
 LOG2E = gl.constexpr(1.4426950408889634)
 LN2 = gl.constexpr(0.6931471805599453)
@@ -328,7 +329,7 @@ def _producer(p, C: gl.constexpr, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs
             for w in gl.static_range(C.CONSUMERS):
                 mbarrier.wait(bars.q_empty.index(w), (turn & 1) ^ 1)
                 mbarrier.expect(bars.q_ready.index(w), q_desc.block_type.nbytes)
-                tma.async_copy_global_to_shared(
+                tma_load(
                     q_desc, [b, h, tile * C.BM + w * 64, 0], bars.q_ready.index(w), q_bufs.index(w)
                 )
             turn += 1
@@ -338,18 +339,14 @@ def _producer(p, C: gl.constexpr, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs
                 phase = (count // C.STAGES) & 1
                 mbarrier.wait(bars.empty.index(stage), phase ^ 1)
                 mbarrier.expect(bars.k_ready.index(stage), k_desc.block_type.nbytes)
-                tma.async_copy_global_to_shared(
-                    k_desc, [b, hk, j, 0], bars.k_ready.index(stage), k_bufs.index(stage)
-                )
+                tma_load(k_desc, [b, hk, j, 0], bars.k_ready.index(stage), k_bufs.index(stage))
                 # Values are released with the keys of the next block.
                 if not C.EARLY:
                     after = count + 1
                     mbarrier.wait(bars.empty.index(after % C.STAGES), ((after // C.STAGES) & 1) ^ 1)
                 stage = count % v_bufs.shape[0]
                 mbarrier.expect(bars.v_ready.index(stage), v_desc.block_type.nbytes)
-                tma.async_copy_global_to_shared(
-                    v_desc, [b, hk, j, 0], bars.v_ready.index(stage), v_bufs.index(stage)
-                )
+                tma_load(v_desc, [b, hk, j, 0], bars.v_ready.index(stage), v_bufs.index(stage))
                 count += 1
         t = gl.num_programs(0) + gl.atomic_add(p.scratch_ptr, 1)
     gdc_launch_dependents()
@@ -536,7 +533,7 @@ def _arrived(C: gl.constexpr, bufs, ready, count, wanted=True):
 @gluon.jit
 def _release(bar):
     """One arrival for the warpgroup. As one that expects no bytes it needs no barrier behind it."""
-    gl.thread_barrier()
+    barrier()
     mbarrier.expect(bar, 0)
 
 
@@ -731,7 +728,7 @@ def _consumer(
             w = _pack(w, dtype)
             if not C.OVERLAP:
                 v = _arrived(C, v_bufs, bars.v_ready, count).slice(0, WIDTH)
-                gl.thread_barrier()  # else the compiler guards the next such wait, in every step
+                barrier()  # else the compiler guards the next such wait, in every step
                 o = warpgroup_mma_init(o)
                 o = warpgroup_mma(_unpack(w, dtype, PL), v, o, use_acc=False, is_async=True)
                 w = _pack(zero, dtype)  # not read; it has the type of a step's weights
@@ -770,14 +767,14 @@ def _consumer(
         factor = _finish(p, C, this_b, this_h, first_row, o, m, l, e, SL, OL)
         o = o * gl.convert_layout(factor, gl.SliceLayout(1, OL))[:, None]
         tma.store_wait(0)
-        gl.thread_barrier()
+        barrier()
         tile_o = o_bufs.index(W)
         tile_o.reshape([64, C.DV]).store(o.to(dtype))
         fence_async_shared()
-        tma.async_copy_shared_to_global(o_desc, [this_b, this_h, first_row, 0], tile_o)
+        tma_store(o_desc, [this_b, this_h, first_row, 0], tile_o)
         if C.ALIAS:
             tma.store_wait(0)
-            gl.thread_barrier()
+            barrier()
             if now.blocks > 0:
                 mbarrier.arrive(bars.q_empty.index(W), count=1)
         if not C.EARLY:

@@ -145,9 +145,7 @@ def decode(call: Call, health: bool, room: launch.Room) -> launch.Run:
     device = call.query.device
     tile = blocks.decode(call)
     heads = call.batch * call.key_heads
-    parts = blocks.parts(heads, call.keys, tile.keys, blocks.chip(device).processors)
-    keys = -(-call.keys // parts // tile.keys) * tile.keys
-    parts = -(-call.keys // keys)
+    keys, parts = blocks.in_parts(call, tile)
     _, band, spans = launch.where_of(call)
     d, dv = blocks.widths(call)
     kernel = launch.Launch(

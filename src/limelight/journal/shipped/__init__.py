@@ -52,7 +52,7 @@ def find(which: str | os.PathLike[str]) -> Path:
     if text in TITLES:
         return HERE / f"{text}{ENDING}"
     path = Path(text)
-    if not path.exists() and path.name == text and not path.suffix:
+    if not os.path.exists(path) and path.name == text and not path.suffix:
         raise FileError(f"{text}: there is no such file, and no such run comes along: those are "
                         f"{', '.join(TITLES)}")  # fmt: skip
     return path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError, FileError
-from limelight.learn.experiments.rescue import REMEDIES, Remedies, Rescue, remedies
+from limelight.intake import read_bounded
+from limelight.learn.experiments.rescue import (
+    MOST_BYTES,
+    REMEDIES,
+    Remedies,
+    Rescue,
+    recorded,
+    remedies,
+)
 
 FIGURES = {
     "loss": "loss, nats a character",
@@ -118,18 +125,27 @@ def ends(values: NDArray[np.float64], digits: int = 3) -> str:
 
 def scaling(path: Path | None = None) -> Scaling:
     """The shipped results of the scaling experiment, or those in another file of its kind."""
-    shipped = files("limelight.learn.experiments") / "scaling.json"
+    held = path or Path(str(files("limelight.learn.experiments"))) / "scaling.json"
+    text = read_bounded(held, MOST_BYTES)
     try:
-        data = json.loads((path or shipped).read_text(encoding="utf-8"))
-        runs = tuple(_runs(run) for run in data["runs"])
-        return Scaling(dict(data["facts"]), runs)
-    except OSError as error:
-        raise FileError(f"{path or shipped}: cannot be read: {error.strerror or error}") from None
+        data, facts = recorded(text)
+        return Scaling(facts, tuple(_runs(run) for run in data["runs"]))
     except (ValueError, TypeError, KeyError):
-        raise FileError(f"{path or shipped}: not the results of examples/scaling.py") from None
+        raise FileError(f"{held}: not the results of examples/scaling.py") from None
 
 
 def _runs(run: dict[str, Any]) -> Runs:
     words = ("setting", "scale", "d_k")
-    held: dict[str, Any] = {k: v if k in words else np.array(v) for k, v in run.items()}
-    return Runs(**held)
+    held: dict[str, Any] = {
+        k: v if k in words else np.array(v, np.int64 if k == "steps" else np.float64)
+        for k, v in run.items()
+    }
+    found = Runs(**held)
+    shape = len(found.held_out), len(found.steps)
+    if (
+        found.setting not in SETTINGS or found.scale not in SCALES or type(found.d_k) is not int
+        or not all(shape) or found.held_out.ndim != 1
+        or any(getattr(found, figure).shape != shape for figure in FIGURES)
+    ):  # fmt: skip
+        raise ValueError("its runs are not of one shape")
+    return found

@@ -5,7 +5,6 @@ examples/remedies.py trains the models, examples/make_runs.py gathers what comes
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError, FileError
+from limelight.intake import from_json, read_bounded
 from limelight.writing.tables import columns
 
 REMEDIES = {
@@ -25,6 +25,7 @@ REMEDIES = {
     "norm": "normalised queries and keys",
 }
 CURVES = ("loss", "largest", "entropy")
+MOST_BYTES = 16 << 20  # of a file of results
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,26 +120,40 @@ def held_out(runs: tuple[Rescue, ...]) -> NDArray[np.float64]:
     return np.array([run.held_out for run in runs], np.float64)
 
 
+def recorded(text: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a file of results holds, and the facts in it; an error of Python where it holds none."""
+    data = from_json(text.decode())
+    facts = dict(data["facts"])
+    if not data["runs"] or not all(type(facts[name]) is int for name in ("steps", "seeds")):
+        raise ValueError("no runs, or no numbers about them")
+    return data, facts
+
+
 def remedies(path: Path | None = None) -> Remedies:
     """The shipped results of the experiment of remedies, or those in another file of its kind.
 
     >>> [bool(run.died) for run in remedies().at("norm", 0.1)]
     [False, False, False]
     """
-    shipped = files("limelight.learn.experiments") / "remedies.json"
+    held = path or Path(str(files("limelight.learn.experiments"))) / "remedies.json"
+    text = read_bounded(held, MOST_BYTES)
     try:
-        data = json.loads((path or shipped).read_text(encoding="utf-8"))
-        runs = tuple(_rescue(run, data["steps"]) for run in data["runs"])
-        return Remedies(dict(data["facts"]), runs)
-    except OSError as error:
-        raise FileError(f"{path or shipped}: cannot be read: {error.strerror or error}") from None
+        data, facts = recorded(text)
+        return Remedies(facts, tuple(_rescue(run, data["steps"]) for run in data["runs"]))
     except (ValueError, TypeError, KeyError):
-        raise FileError(f"{path or shipped}: not the results of examples/make_runs.py") from None
+        raise FileError(f"{held}: not the results of examples/make_runs.py") from None
 
 
 def _rescue(run: dict[str, Any], steps: list[int]) -> Rescue:
     curves = {name: np.array(run[name], np.float64) for name in CURVES}
     held = {**run, **curves, "died": tuple(run["died"]), "steps": np.array(steps, np.int64)}
-    if any(len(curve) != len(steps) for curve in curves.values()):
+    if any(curve.shape != (len(steps),) for curve in curves.values()):
         raise ValueError("a curve has not one number a step")
+    if run["remedy"] not in REMEDIES or not all(isinstance(word, str) for word in run["died"]):
+        raise ValueError("a word in it is not known")
+    numbers = [held[name] for name in held if name not in ("remedy", "died", "steps", *CURVES)]
+    if type(run["rate"]) not in (int, float) or not all(
+        number is None or type(number) in (int, float) for number in numbers
+    ):
+        raise ValueError("a number in it is none")
     return Rescue(**held)

@@ -96,7 +96,7 @@ def sightings(studio: Studio, asked: OfSightings, cancel: Cancel) -> list[Sighti
     """Every head with a weight at that cell, the strongest first."""
     capture = studio.shelf.book(asked.id).capture
     return search(capture, query=asked.row, key=asked.column, batch=asked.batch,
-                  progress=lambda _, __: cancel.check())  # fmt: skip
+                  progress=cancel.told)  # fmt: skip
 
 
 def light(studio: Studio, asked: OfLight, cancel: Cancel) -> Binary:
@@ -148,7 +148,7 @@ def _kinds(book: Book, batch: int, cancel: Cancel) -> Heads | None:
     def find() -> Heads | None:
         for site in book.capture.sites:
             measure(site, cancel)
-        return kinds(book.capture, batch, lambda _, __: cancel.check())
+        return kinds(book.capture, batch, cancel.told)
 
     return book.kinds.get(batch, find)
 

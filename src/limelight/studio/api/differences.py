@@ -43,7 +43,7 @@ def against_tile(studio: Studio, asked: OfChange, cancel: Cancel) -> Binary:
     rows = part(asked.rows, len(pair.queries), "rows")
     columns = part(asked.columns, len(pair.keys), "columns")
     shape = (min(asked.height, rows[1] - rows[0]), min(asked.width, columns[1] - columns[0]))
-    made = differences.tile(found, rows, columns, shape)
+    made = differences.tile(found, rows, columns, shape, cancel.told)
     cells = ",".join(f"{start}:{stop}" for start, stop in (made.rows, made.columns))
     return Binary(made.to_bytes(), headers={"X-Cells": cells})
 

@@ -49,7 +49,7 @@ def picture(studio: Studio, asked: OfPicture, cancel: Cancel) -> Binary:
     columns = part(asked.columns, site.keys, "columns")
     shape = (min(asked.side, rows[1] - rows[0]), min(asked.side, columns[1] - columns[0]))
     cancel.check()
-    seen = site.heatmap(shape, asked.pool, rows, columns, head=0)
+    seen = site.heatmap(shape, asked.pool, rows, columns, head=0, progress=cancel.told)
     layer, head = numbers(book.capture, asked.site, asked.head)
     drawn = draw(
         seen, tokens=site.labels("key"), query_tokens=site.labels("query"), theme=asked.theme,
@@ -66,7 +66,7 @@ def capture_report(studio: Studio, asked: OfReport, cancel: Cancel) -> Binary:
     for site in held.sites:
         measure(site, cancel)
     made = report(held, budget=asked.budget * 1_000_000, precision=asked.precision,
-                  batch=asked.batch, progress=lambda _, __: cancel.check())  # fmt: skip
+                  batch=asked.batch, progress=cancel.told)  # fmt: skip
     return Binary(made.html.encode(), "text/html; charset=utf-8", attachment(f"{asked.id}.html"))
 
 

@@ -72,7 +72,7 @@ def tile(studio: Studio, asked: OfTile, cancel: Cancel) -> Binary:
     cancel.check()
     address = tiles.address(one, rows, columns, shape)
     if address is None:
-        made = tiles.tile(one, rows, columns, shape, asked.pool)
+        made = tiles.tile(one, rows, columns, shape, asked.pool, cancel.told)
     else:
         pyramid = book.pyramid(asked.site, asked.head, asked.batch, asked.pool, cancel, asked.lit)
         made = tiles.of_pyramid(pyramid, address, cancel)

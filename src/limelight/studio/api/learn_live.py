@@ -90,8 +90,8 @@ def learn_looks(studio: Studio, asked: ToLook, cancel: Cancel) -> LooksInfo:
 
 def _run(studio: Studio, text: str, cancel: Cancel) -> live.Run:
     with studio.stage.lock:
-        model = studio.stage.model(MODEL, lambda _: cancel.check())
-        return model.run(text, progress=lambda _: cancel.check())
+        model = studio.stage.model(MODEL, cancel.told)
+        return model.run(text, progress=cancel.told)
 
 
 ENDPOINTS = (

@@ -114,7 +114,7 @@ def live_run(studio: Studio, asked: ToRun, cancel: Cancel) -> LiveRun:
     stage = studio.stage
     with stage.lock:
         cancel.check()
-        model = stage.model(asked.model, lambda _: cancel.check())
+        model = stage.model(asked.model, cancel.told)
         whole = stage.last = _run(stage.last, model, asked.text, [], cancel)
         run = whole if not asked.off else _run(None, model, asked.text, asked.off, cancel)
     before = {guess.id: guess.probability for guess in whole.next(model.decoder.vocabulary)}
@@ -149,7 +149,7 @@ def _run(
 ) -> live.Run:
     _check(model, text)
     heads = [(layer, head) for layer, head in off]
-    return model.run(text, heads, like=last, progress=lambda _: cancel.check())
+    return model.run(text, heads, like=last, progress=cancel.told)
 
 
 def _check(model: live.Model, text: str) -> None:
