@@ -1,4 +1,4 @@
-// Which weights dropout takes: Philox4x32-10 of the cell's place, as src/limelight/dropout.py defines
+// Which weights dropout takes: Philox4x32-7 of the cell's place, as src/limelight/dropout.py defines
 // it. A line of bits says it of one row, a bit a key, from a multiple of 64 on; four counters draw 64
 // of them. What stays is scaled when the row is written (forward) or where it is used (backward).
 #pragma once
@@ -8,6 +8,7 @@ namespace LIMELIGHT_ISA {
 
 constexpr i64 DROP_KEYS = 64;           // keys of four counters: eight bytes of a line
 constexpr i64 LINE_KEYS = 384 + 128;    // room for a block of keys, wherever it begins
+constexpr int DROP_ROUNDS = 7;
 static_assert(VU % 4 == 0, "whole blocks of keys");
 
 struct Line {
@@ -28,7 +29,7 @@ static void draw(const Call& call, const Row& row, i64 from, i64 to, Line& line)
     line.first = from / DROP_KEYS * DROP_KEYS;
     std::uint32_t key[2] = {static_cast<std::uint32_t>(drop.seed),
                             static_cast<std::uint32_t>(drop.seed >> 32)};
-    vu keys[10][2];
+    vu keys[DROP_ROUNDS][2];
     for (auto& round : keys) {
         round[0] = uset(key[0]);
         round[1] = uset(key[1]);
@@ -42,8 +43,8 @@ static void draw(const Call& call, const Row& row, i64 from, i64 to, Line& line)
     std::uint8_t* to_bytes = line.bytes;
     for (i64 k = line.first; k < to; k += 16 * VU, to_bytes += 2 * VU) {
         vu a = uramp(static_cast<std::uint64_t>(k / 16)), b = query, c = head, d = offset;
-#pragma GCC unroll 10
-        for (int round = 0; round < 10; ++round) {
+#pragma GCC unroll 7
+        for (int round = 0; round < DROP_ROUNDS; ++round) {
             const vu left = umul(a, m0), right = umul(c, m1);  // the high halves of a, .. do not count
             a = uhigh_xor(right, b, keys[round][0]);
             b = right;

@@ -18,6 +18,7 @@ from limelight.capture.shipped import captures as shipped
 from limelight.capture.shipped import find
 from limelight.capture.shipped import open as open_capture
 from limelight.errors import ArgumentError, FileError
+from tests.marks import quick
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = ("llama", "llama-paragraph", "bert", "bank-river", "bank-savings", "gpt", "code", "vit")
@@ -149,7 +150,7 @@ def test_as_a_table_for_people_and_machines() -> None:
     assert "make_captures.py vit" in repr(next(row for row in shipped() if row.name == "vit"))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", quick(NAMES, "bert", "gpt", "vit"))
 def test_a_recapture_from_the_weights_gives_the_same(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

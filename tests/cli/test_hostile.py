@@ -61,6 +61,15 @@ def test_names_that_no_file_has(words: tuple[str, ...]) -> None:
     refused(*words)
 
 
+@pytest.mark.parametrize("words", [
+    ("heatmap", "gpt", "--layer"), ("heatmap", "gpt", "--rows"), ("inspect", "smollm2", "--text", "x", "--layers"),
+    ("report", "gpt", "--layers"), ("report", "gpt", "--heads"), ("mask", "causal", "--size"),
+    ("saturate", "--d-k"), ("exercise", "--level"), ("exercise", "--sheet"), ("score", "--scale"),
+])  # fmt: skip
+def test_numbers_of_5000_digits(words: tuple[str, ...]) -> None:
+    refused(*words, "9" * 5_000)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("command", ["watch", "heads", "heatmap", "inspect", "report"])
 def test_files_that_the_system_does_not_let_be_read(command: str) -> None:

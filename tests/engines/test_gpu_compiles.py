@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 
 from limelight.engines.gpu import absent
 from limelight.engines.hopper import OLDEST
+from tests.marks import quick
 
 lacking = absent(OLDEST)
 pytestmark = pytest.mark.skipif(lacking is not None, reason=str(lacking))
@@ -54,13 +54,7 @@ PORTABLE: dict[str, tuple[str, int, dict[str, Any]]] = {
 }
 
 
-def first_quick(kinds: Iterable[str]) -> list[Any]:
-    """The first is compiled by default, all others in the slow tests: each takes many seconds."""
-    first, *others = kinds
-    return [first, *(pytest.param(kind, marks=pytest.mark.slow) for kind in others)]
-
-
-@pytest.mark.parametrize("kind", first_quick(HOPPER))
+@pytest.mark.parametrize("kind", quick(HOPPER))
 def test_hopper(kind: str) -> None:
     said = _in_a_process("hopper", kind)
     assert "serialized" not in said, said
@@ -69,7 +63,7 @@ def test_hopper(kind: str) -> None:
     assert int(found[1]) <= SPILLED, said
 
 
-@pytest.mark.parametrize("kind", first_quick(GRADIENTS))
+@pytest.mark.parametrize("kind", quick(GRADIENTS))
 def test_gradients(kind: str) -> None:
     said = _in_a_process("gradients", kind)
     assert "serialized" not in said, said
@@ -79,7 +73,8 @@ def test_gradients(kind: str) -> None:
     assert int(found[1]) <= SPILLED, said
 
 
-@pytest.mark.parametrize("kind", first_quick(PORTABLE))
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PORTABLE)
 def test_portable(kind: str) -> None:
     bias = "bias" in kind
     used = dict(line.rsplit(" ", 1) for line in _in_a_process("portable", kind).splitlines())
@@ -90,7 +85,8 @@ def test_portable(kind: str) -> None:
     assert all(int(shared) <= room for shared in used.values()), used
 
 
-@pytest.mark.parametrize("chip", first_quick(CHIPS))
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", CHIPS)
 def test_pages(chip: str) -> None:
     used = dict(line.rsplit(" ", 1) for line in _in_a_process("pages", chip).splitlines())
     assert {name.split(",")[0] for name in used} == {"decode_kernel", "forward_kernel"}

@@ -30,7 +30,7 @@ def ends(heads: int, width: int, tiles: int) -> float:
 @pytest.mark.parametrize(
     ("heads", "tiles", "wished"),
     [(16, 128, 3), (32, 64, 5), (16, 64, 5), (64, 32, 9), (128, 16, 17), (8, 64, 5), (32, 128, 4),
-     (96, 64, 5), (7, 128, 3), (40, 64, 4)],
+     (96, 64, 5), (7, 128, 3), (40, 64, 4), (8, 64, 2), (8, 32, 4)],
 )  # fmt: skip
 def test_processors_end_together(heads: int, tiles: int, wished: int) -> None:
     width = together(heads, wished, tiles, PROCESSORS)

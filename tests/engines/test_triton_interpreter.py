@@ -22,6 +22,7 @@ from limelight.engines.gpu import absent
 from limelight.engines.triton import OLDEST
 from limelight.reference import State
 from tests.cases import CASES, Case
+from tests.marks import later, quick
 from tests.nonfinite import SIZES, TABLE, Odd, judge
 
 INSIDE = os.environ.get("TRITON_INTERPRET") == "1"
@@ -30,11 +31,6 @@ pytestmark = pytest.mark.skipif(lacking is not None, reason=str(lacking))
 inside = pytest.mark.skipif(not INSIDE, reason="runs under the interpreter, by the test above")
 QUICK = {"grouped", "causal", "causal-more-queries", "window", "lengths-zero", "documents-scattered",
          "array-thin", "bias-heads", "everything", "decode", "negative-scale", "even"}  # fmt: skip
-
-
-def later(*values: Any) -> Any:
-    """A case for the slow tests."""
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 @pytest.mark.skipif(INSIDE, reason="this is the outer test")
@@ -319,7 +315,7 @@ DROPPING = {
 
 
 @inside
-@pytest.mark.parametrize("tile", [next(iter(DROPPING)), *map(later, list(DROPPING)[1:])], ids=str)
+@pytest.mark.parametrize("tile", quick(DROPPING), ids=str)
 def test_dropout(tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference's cells in any tile; health is that of the weights before."""
     from limelight.engines import triton

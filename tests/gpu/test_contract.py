@@ -14,6 +14,9 @@ from limelight import reference
 from limelight.call import prepare
 from limelight.engines import find
 
+if find("triton").missing() is None:
+    from limelight.engines.gpu import launch, portable
+
 ENGINES = ["triton", "hopper"]
 
 
@@ -142,6 +145,46 @@ def test_bias_and_mask_in_any_layout(engine: str, keys: int, dtype: torch.dtype)
             right = oracle(q, k, v, **host)
             assert abs(state.output.double().cpu().numpy() - right.output).max() < 0.03
             assert np.allclose(state.logsumexp.cpu().numpy(), right.logsumexp, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("size", [64, 128])
+def test_a_bias_hides(engine: str, size: int) -> None:
+    """Keys and values that -inf hides may hold anything, whichever way the bias comes."""
+    module = find(engine).module
+    q, k, v = tensors(1, 2, 640, size)
+    for keys in (640, 636):
+        bias = torch.randn(keys, keys, device="cuda").bfloat16()
+        bias[:, 100:130] = float("-inf")
+        seen = [i for i in range(keys) if not 100 <= i < 130]
+        here = [x[:, :, :keys].clone() for x in (q, k, v)]
+        right = module.forward(
+            prepare(here[0], here[1][:, :, seen], here[2][:, :, seen], bias=bias[:, seen]),
+            health=True,
+        )
+        here[1][:, :, 100:110], here[1][:, :, 110:120] = float("nan"), float("inf")
+        here[2][:, :, 105:125] = float("nan")
+        found = module.forward(prepare(*here, bias=bias), health=True)
+        assert (found.output - right.output).abs().max() < 0.02
+        for name in ("logsumexp", "max_logit", "entropy"):
+            assert (getattr(found, name) - getattr(right, name)).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("size", [64, 128])
+@pytest.mark.parametrize("n", [300, 512])
+def test_small_calls_in_one_launch(
+    engine: str, size: int, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portable, "TINY_KEYS", 512)
+    monkeypatch.setattr(launch, "_plans", {})
+    q, k, v = tensors(1, 8, n, size)
+    call = prepare(q, k, v, mask=ll.Causal())
+    assert portable.tiny(call)
+    state, right = find(engine).module.forward(call, health=True), oracle(q, k, v, mask=ll.Causal())
+    assert abs(state.output.double().cpu().numpy() - right.output).max() < 0.02
+    for name in ("logsumexp", "max_logit", "entropy"):
+        assert abs(getattr(state, name).cpu().numpy() - getattr(right, name)).max() < 1e-4
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import random
+import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ pytest.importorskip("gguf")
 from limelight import live
 from limelight.errors import FileError
 from limelight.live.gguf import Gguf
-from limelight.live.vocabulary import BytePairs, SentencePieces
+from limelight.live.vocabulary import BytePairs, SentencePieces, joined
 from tests.live import tiny
 
 TEXT = "the cat and the an in the cat"
@@ -156,6 +159,66 @@ def test_other_models_are_refused_with_the_way_out(path: Path, facts: dict[str, 
     monkeypatch.setattr(gguf.Gguf, "_read", changed)
     with pytest.raises(FileError, match=f"{said}.*limelight.hf.load"):
         live.load(path)
+
+
+@pytest.mark.parametrize(("facts", "said"), [
+    ({"llama.block_count": 2**31}, r"block_count is 2147483648, and no model has it"),
+    ({"llama.block_count": -1}, "block_count is -1"), ({"llama.block_count": 3.5}, "block_count is 3.5"),
+    ({"llama.block_count": 2}, None), ({"llama.block_count": 4}, "damaged|fit together|has no tensor"),
+    ({"llama.embedding_length": 2**31 - 1}, "embedding_length is 2147483647"),
+    ({"llama.embedding_length": 0}, "embedding_length is 0"),
+    ({"llama.attention.head_count": 2**40}, "head_count is 1099511627776"),
+    ({"llama.attention.head_count": 0}, "head_count is 0"),
+    ({"llama.attention.key_length": 2**40}, "key_length is"),
+    ({"llama.context_length": "many"}, "context_length is 'many'"),
+    ({"tokenizer.ggml.bos_token_id": 65_536, "tokenizer.ggml.add_bos_token": True}, "not in its table"),
+    ({"tokenizer.ggml.eos_token_id": -1}, "not in its table"),
+    ({"tokenizer.ggml.tokens": ["a", "b"], "tokenizer.ggml.token_type": [1, 1]}, "not in its table|for others"),
+    ({"tokenizer.ggml.tokens": [1, 2, 3]}, "does not fit together"),
+    ({"tokenizer.ggml.merges": [1]}, "does not fit together"),
+])  # fmt: skip
+def test_sizes_that_no_model_has_are_refused_before_anything_is_made(
+    path: Path, facts: dict[str, Any], said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from limelight.live import gguf
+
+    read = gguf.Gguf._read
+
+    def changed(self: Any) -> None:
+        read(self)
+        self.facts.update(facts)
+
+    monkeypatch.setattr(gguf.Gguf, "_read", changed)
+    began = time.monotonic()
+    if said is None:  # fewer layers than there are weights is a shorter model, and a sound one
+        live.load(path).run("the cat")
+    else:
+        with pytest.raises(FileError, match=said):
+            live.load(path)
+    assert time.monotonic() - began < 5
+
+
+def test_a_word_without_end_is_cut_in_good_time() -> None:
+    """The same pieces as by looking for the lowest rank anew each time, and not by its square."""
+    chance = random.Random(0)
+    for _ in range(300):
+        known, ranks = ["a", "b", "c"], {}
+        for rank in range(chance.randrange(1, 14)):
+            pair = chance.choice(known), chance.choice(known)
+            if ranks.setdefault(pair, rank) == rank:
+                known.append("".join(pair))
+        word = "".join(chance.choices("abc", k=chance.randrange(24)))
+        parts = list(word)
+        while found := [(ranks[p], i) for i, p in enumerate(pairwise(parts)) if p in ranks]:
+            at = min(found)[1]
+            parts[at : at + 2] = ["".join(parts[at : at + 2])]
+        assert joined(word, lambda left, right, ranks=ranks: ranks.get((left, right))) == parts
+    began = time.monotonic()
+    assert (
+        len(joined("ab" * 50_000, lambda left, right: 0 if left + right == "ab" else None))
+        == 50_000
+    )
+    assert time.monotonic() - began < 5
 
 
 def test_a_file_that_is_shortened_while_open_is_an_error(tmp_path: Path) -> None:

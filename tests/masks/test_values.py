@@ -218,6 +218,36 @@ def test_errors(make: Any, error: type[Exception], words: str) -> None:
     assert isinstance(caught.value, ll.LimelightError)
 
 
+@pytest.mark.parametrize("mask", [
+    ll.Causal(), ll.Window(3, 3), ll.Prefix(3), ll.Lengths(4), ~ll.Prefix(3), ll.Causal() | ll.Prefix(3), ll.Causal() & ll.Lengths(4),
+])  # fmt: skip
+def test_more_keys_than_are_counted_are_refused(mask: Mask) -> None:
+    """In 32 bits: more of them would wrap around, and a row would see fewer than none."""
+    for nq, nk, words in (
+        (4, 2**40, "1,099,511,627,776 keys"),
+        (2**31, 4, "2,147,483,648 queries"),
+    ):
+        for look in (mask.allowed, mask.blocks, mask.draw):
+            with pytest.raises(ShapeError, match=f"{words}: a call has up to 2,147,483,647"):
+                look(nq, nk)
+    query, key = np.zeros((1, 4, 8)), np.broadcast_to(np.zeros(8), (1, 2**40, 8))
+    with pytest.raises(ShapeError, match="1,099,511,627,776 keys"):
+        ll.attention(query, key, key, mask=mask)
+    assert int(ll.Causal().allowed(4, 2**31 - 1).count().max()) == 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    "make", [ll.Documents, ll.Lengths, ll.Prefix, lambda lists: ll.Causal() & lists]
+)
+def test_lists_that_are_no_array(make: Any) -> None:
+    deep: Any = 1
+    for _ in range(100):
+        deep = [deep]
+    for lists in (deep, [[1], [2, 3]]):
+        with pytest.raises(ShapeError, match="ragged list"):
+            make(lists)
+
+
 def test_what_was_worked_out_does_not_travel() -> None:
     torch = pytest.importorskip("torch")
     mask = ll.Causal() | ll.Prefix(3)

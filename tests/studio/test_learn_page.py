@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.marks import quick
 from tests.studio.looking import focused, violations
 
 PARTS = (
@@ -49,6 +50,7 @@ def test_axe_finds_nothing_serious(
     assert violations(page, axe) == []
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_serious_in_any_stage(page: Any, axe: str) -> None:
     step = ready(page).locator("#step")
     for name in ("Q, K, V", "Scores", "Scaled", "Masked", "Output"):
@@ -71,7 +73,7 @@ def test_axe_finds_nothing_serious_on_the_projector(
 
 @pytest.mark.parametrize(
     "width",
-    [360, 768, 1440, 3840, *(pytest.param(n, marks=pytest.mark.slow) for n in (414, 1024, 2560))],
+    quick((360, 414, 768, 1024, 1440, 2560, 3840), 360, 1440),
 )
 def test_nothing_is_wider_than_the_window(open_tab: Callable[..., Any], width: int) -> None:
     page = ready(open_tab(width=width))
@@ -145,7 +147,7 @@ def test_other_numbers_move_nothing(page: Any) -> None:
         same(f"the row of {row.text_content()}")
 
 
-@pytest.mark.parametrize("width", [1440, 768, 360])
+@pytest.mark.parametrize("width", quick((1440, 768, 360), 1440, 360))
 def test_what_the_server_sends_moves_nothing(open_tab: Callable[..., Any], width: int) -> None:
     page = ready(open_tab(width=width))
     held: list[Any] = []

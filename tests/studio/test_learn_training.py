@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from limelight.learn.experiments import FIGURES, SETTINGS, Scaling, scaling
+from tests.marks import quick
 from tests.studio.conftest import Running
 from tests.studio.looking import close, figures, focused, percent
 
@@ -76,7 +77,7 @@ def test_the_route_gives_what_the_library_has(studio: Running) -> None:
     assert (served["scales"], served["sizes"]) == (list(RESULTS.scales), list(RESULTS.sizes))
 
 
-@pytest.mark.parametrize("figure", FIGURES)
+@pytest.mark.parametrize("figure", quick(FIGURES))
 def test_the_lines_and_bands_are_the_librarys_numbers(part: Any, figure: str) -> None:
     for setting, d_k in itertools.product(SETTINGS, (16, 256)):
         choose(part, setting, d_k, figure)

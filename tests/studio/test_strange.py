@@ -13,11 +13,12 @@ from PIL import Image
 
 from limelight.report import write_report
 from limelight.views.palette import THEME, ramp, rgb
+from tests.marks import quick
 from tests.studio.conftest import Running
 from tests.views.test_tiles import expected, sick
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", quick(["light", "dark"]))
 def test_studio_and_report_show_what_pictures_show(
     browser: Any, start_studio: Callable[..., Running], tmp_path: Path, theme: str
 ) -> None:

@@ -10,6 +10,7 @@ import torch
 import limelight as ll
 import limelight.torch.operators  # defines them
 from limelight.errors import ArgumentError
+from tests.marks import later, quick
 
 # torch's own, while inductor starts up
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
@@ -121,9 +122,9 @@ JOINED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("name", "dynamic"), [
-    *((name, True) for name in JOINED),
-    ("window | tensor", None),
-    *(pytest.param(name, None, marks=pytest.mark.slow) for name in JOINED if name != "window | tensor"),
+    ("window | tensor", True), ("tensor | both", True), ("window | tensor", None),
+    *(later(name, True) for name in JOINED if name not in ("window | tensor", "tensor | both")),
+    *(later(name, None) for name in JOINED if name != "window | tensor"),
 ])  # fmt: skip
 def test_a_mask_joins_a_tensor_in_a_compiled_function(name: str, dynamic: bool | None) -> None:
     torch.compiler.reset()
@@ -138,7 +139,14 @@ def test_a_mask_joins_a_tensor_in_a_compiled_function(name: str, dynamic: bool |
         assert torch.equal(compiled(*given_now), run(*given_now))
 
 
-@pytest.mark.parametrize("name", ["lengths", "causal lengths", "prefix", "documents", "not causal"])
+@pytest.mark.parametrize(
+    "name",
+    quick(
+        ["lengths", "causal lengths", "prefix", "documents", "not causal"],
+        "causal lengths",
+        "documents",
+    ),
+)
 def test_masks_with_numbers_of_their_own_where_sizes_are_symbols(name: str) -> None:
     torch.compiler.reset()
     mask, other = MASKS[name](7), ll.Lengths([4, 11])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ CaptureArgument = Annotated[
 
 ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Replace a file that is there.")]
 
+NUMBER = r"-?\d{1,9}"  # of a layer
 COLOURS = {"saturated": "red", "peaked": "yellow", "healthy": "", "": "dim"}
 
 
@@ -62,7 +64,7 @@ def seen(path: str) -> Capture | Survey:
 
 def chosen(capture: Capture, layer: str) -> Site:
     """A site by its layer's number, or by its name."""
-    if not layer.removeprefix("-").isdecimal():
+    if re.fullmatch(NUMBER, layer) is None:
         return capture[layer]
     layers = sorted({site.layer for site in capture})
     if int(layer) not in layers and not -len(layers) <= int(layer) < 0:

@@ -15,7 +15,15 @@ import typer
 from rich.text import Text
 
 from limelight.cli._edge import JsonOption, console, print_json, right, show, table, whole
-from limelight.cli._looking import COLOURS, ForceOption, figure_tables, folded, progress, writable
+from limelight.cli._looking import (
+    COLOURS,
+    NUMBER,
+    ForceOption,
+    figure_tables,
+    folded,
+    progress,
+    writable,
+)
 from limelight.errors import ArgumentError, EngineError, FileError
 from limelight.intake import read_bounded
 from limelight.writing.numbers import counted
@@ -156,7 +164,7 @@ def _numbers(layers: str | None) -> list[int] | None:
         return None
     found: list[int] = []
     for part in layers.replace(" ", "").split(","):
-        both = re.fullmatch(r"(-?\d+)(?:-(\d+))?", part)
+        both = re.fullmatch(rf"({NUMBER})(?:-(\d{{1,9}}))?", part)
         if both is None:
             raise ArgumentError(f"--layers {layers}: {part!r} is no layer: write 0,3,10-14 or -1")
         first, last = int(both[1]), int(both[2] or both[1])

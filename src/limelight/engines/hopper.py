@@ -133,8 +133,7 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
         and mask.high % 128 == 0 and 0 <= mask.high <= nk - nq
     )  # fmt: skip
     arrays = [array for array in (call.bias, mask.dense) if array is not None]
-    after = call.softcap is not None or call.bias is not None  # logits are then made before c
-    c = LOG2E if after else call.scale * LOG2E
+    c = LOG2E * unit(call)
     config = hopper_forward.Config(
         D=d, DV=dv, BN=keys, STAGES=tile.stages, CONSUMERS=tile.consumers, HEALTH=health,
         MODE=mode, MASKED=not mask.everything or nk % keys != 0 or call.bias is not None,
@@ -154,7 +153,7 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
     flags = batch * heads * -(-nq // 64)
     sizes = (
         heads, call.group, nq, nk, count, batch * heads, section, total,
-        call.scale, c, max(-FILL / c, -1e38), call.softcap or 1.0,
+        call.scale / (call.softcap or 1.0), c, max(-FILL / c, -1e38), call.softcap or 1.0,
     )  # fmt: skip
     bias_strides = (0, 0, 0, 0) if call.bias is None else broadcast_strides(call.bias, 4)
     ending = None if mode else _mask_arguments(call, mask, rows, keys)
@@ -189,9 +188,20 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
     return run
 
 
+def unit(call: Call) -> float:
+    """What makes logits of the numbers that the kernels' exponents are of.
+
+    Those are dot products, tanh of them under a softcap, and logits as they are with a bias.
+    """
+    return 1.0 if call.bias is not None else call.softcap or call.scale
+
+
 def gentle(call: Call) -> bool:
-    """Whether a softcap is so low that a quick tanh is exact enough."""
-    return call.softcap is not None and call.softcap <= GENTLE
+    """Whether a softcap is so low that a quick tanh is exact enough, and its powers numbers."""
+    return (
+        call.softcap is not None and call.softcap <= GENTLE
+        and 1e-5 < abs(call.scale) / call.softcap < 1e5
+    )  # fmt: skip
 
 
 def _mask_arguments(call: Call, mask: MaskArguments, rows: int, keys: int) -> tuple[Any, ...]:

@@ -22,6 +22,7 @@ from limelight.writing.numbers import counted
 
 Array = NDArray[Any]
 WEIGHTS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+MOST, WIDEST, LONGEST = 4_096, 1 << 20, 1 << 31  # layers and heads; numbers; tokens
 SITE = "model.layers.{}.self_attn"
 
 
@@ -31,7 +32,7 @@ def read(path: Path, progress: Callable[[str], None] | None = None) -> tuple[Dec
         with Gguf(path) as file:
             _check(path, file.facts)
             return _read(path, file, progress)
-    except (TypeError, ValueError, ArithmeticError, IndexError, KeyError) as error:
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
         if isinstance(error, FileError):
             raise
         raise FileError(f"{path}: what it says of itself does not fit together. {ANEW}") from error
@@ -48,9 +49,17 @@ def _read(
             raise FileError(f"{path}: does not say llama.{name}. {ANEW}")
         return found
 
-    heads, width = fact("attention.head_count"), fact("embedding_length")
-    key_heads = fact("attention.head_count_kv", heads)
-    size = fact("attention.key_length", width // heads)
+    def count(name: str, most: int, default: Any = None) -> int:
+        """A number of things; nothing is made of one that no model has."""
+        found = fact(name, default)
+        if type(found) is not int or not 1 <= found <= most:
+            raise FileError(f"{path}: llama.{name} is {found!r}, and no model has it. {ANEW}")
+        return found
+
+    heads, width = count("attention.head_count", MOST), count("embedding_length", WIDEST)
+    key_heads = count("attention.head_count_kv", MOST, heads)
+    size = count("attention.key_length", WIDEST, width // heads)
+    depth = count("block_count", MOST)
     eps = fact("attention.layer_norm_rms_epsilon")
 
     def norm(name: str) -> Norm:
@@ -70,7 +79,6 @@ def _read(
             down=beside(part["ffn_down"]),
         )
 
-    depth = fact("block_count")
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # NumPy lets others run meanwhile
         table = pool.submit(lambda: beside(file.array("token_embd.weight")))
         blocks = tuple(pool.map(block, range(depth)))
@@ -84,12 +92,16 @@ def _read(
         heads=heads,
         key_heads=key_heads,
         head_size=size,
-        length=fact("context_length"),
+        length=count("context_length", LONGEST),
         site=SITE,
         frequencies=_frequencies(file, fact("rope.freq_base", 10000.0), size),
     )
     _check_shapes(path, decoder)
-    return decoder, vocabulary.of(facts)
+    words = vocabulary.of(facts)
+    tables = {decoder.embedding.shape, decoder.unembedding.shape}
+    if tables != {(width, len(words.pieces))} or decoder.norm.weight.shape != (width,):
+        raise FileError(f"{path}: has {len(words.pieces):,} tokens, and weights for others. {ANEW}")
+    return decoder, words
 
 
 def _check(path: Path, facts: dict[str, Any]) -> None:
@@ -130,9 +142,10 @@ def _check_shapes(path: Path, decoder: Decoder) -> None:
     mixed = (decoder.heads + 2 * decoder.key_heads) * size
     for at, block in enumerate(decoder.blocks):
         hidden = len(block.down)
-        given = [block.qkv.shape, block.out.shape, block.up.shape, block.down.shape]
+        given = [block.qkv.shape, block.out.shape, block.up.shape, block.down.shape,
+                 block.before.weight.shape, block.between.weight.shape]  # fmt: skip
         wanted = [(width, mixed), (decoder.heads * size, width), (width, 2 * hidden),
-                  (hidden, width)]  # fmt: skip
+                  (hidden, width), (width,), (width,)]  # fmt: skip
         if given != wanted:
             raise FileError(
                 f"{path}: the weights of layer {at} are {given}, and "

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from limelight.errors import ArgumentError, FileError
 from limelight.intake import ANEW
 from limelight.writing.pieces import BYTES, SPACE, SYMBOLS, joined_bytes
 
+SPELLED = re.compile("<0x[0-9A-F]{2}>")  # a byte
 CONTROL, USER, BYTE = 3, 4, 6  # of tokenizer.ggml.token_type
 
 # Where a byte-level vocabulary may not merge across: over a text in which every letter is L, every
@@ -84,11 +85,14 @@ class _Pieces:
         whole = [p for p, kind in zip(self.pieces, kinds, strict=True) if kind in (CONTROL, USER)]
         longest = sorted(filter(None, whole), key=len, reverse=True)
         self._special = re.compile(f"({'|'.join(map(re.escape, longest))})" if longest else "(?!)")
-        named = (facts.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot"))
-        self.ends = frozenset(int(i) for i in named if i is not None)
+        ends = (facts.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot"))
+        self.ends = frozenset(i for i in ends if i is not None)
         self._first: list[int] = []
         if facts.get("tokenizer.ggml.add_bos_token", self.begins):
-            self._first = [int(facts["tokenizer.ggml.bos_token_id"])]
+            self._first = [facts["tokenizer.ggml.bos_token_id"]]
+        if any(type(i) is not int or not 0 <= i < len(self.pieces)
+               for i in (*self.ends, *self._first)):  # fmt: skip
+            raise FileError(f"a token that it names is not in its table of tokens. {ANEW}")
 
     begins = False  # whether a text begins with a token of its own where the file is silent
 
@@ -160,13 +164,8 @@ class BytePairs(_Pieces):
         return next((at + len(s) for s in SUFFIXES if here.startswith(s)), 0)
 
     def _merged(self, word: str) -> tuple[int, ...]:
-        parts = [SYMBOLS[byte] for byte in word.encode("utf-8", "replace")]
-        while len(parts) > 1:
-            pairs = pairwise(parts)
-            rank, at = min((self._ranks.get(p, len(self._ranks)), i) for i, p in enumerate(pairs))
-            if rank == len(self._ranks):
-                break
-            parts[at : at + 2] = ["".join(parts[at : at + 2])]
+        symbols = [SYMBOLS[byte] for byte in word.encode("utf-8", "replace")]
+        parts = joined(symbols, lambda left, right: self._ranks.get((left, right)))
         unknown = [part for part in parts if part not in self.ids]
         if unknown:
             raise FileError(
@@ -183,6 +182,9 @@ class SentencePieces(_Pieces):
     def __init__(self, facts: dict[str, Any]) -> None:
         super().__init__(facts)
         self._scores: list[float] = facts["tokenizer.ggml.scores"]
+        bytes_ = (p for p, kind in zip(self.pieces, self.kinds, strict=True) if kind == BYTE)
+        if len(self._scores) != len(self.pieces) or not all(map(SPELLED.fullmatch, bytes_)):
+            raise FileError(f"its table of tokens is incomplete. {ANEW}")
         self._prefix = bool(facts.get("tokenizer.ggml.add_space_prefix", True))
 
     def bytes(self, token: int) -> bytes:
@@ -192,15 +194,12 @@ class SentencePieces(_Pieces):
         return piece.replace(SPACE, " ").encode()
 
     def _plain(self, text: str, first: bool) -> list[int]:
-        parts = list((" " + text if first and self._prefix else text).replace(" ", SPACE))
-        while len(parts) > 1:
-            joined = (a + b for a, b in pairwise(parts))
-            found = [(-self._scores[self.ids[p]], i) for i, p in enumerate(joined) if p in self.ids]
-            if not found:
-                break
-            _, at = min(found)
-            parts[at : at + 2] = ["".join(parts[at : at + 2])]
-        return [token for part in parts for token in self._known(part)]
+        text = (" " + text if first and self._prefix else text).replace(" ", SPACE)
+        return [token for part in joined(text, self._rank) for token in self._known(part)]
+
+    def _rank(self, left: str, right: str) -> float | None:
+        token = self.ids.get(left + right)
+        return None if token is None else -self._scores[token]
 
     def _known(self, part: str) -> Sequence[int]:
         if part in self.ids:
@@ -231,6 +230,45 @@ def of(facts: dict[str, Any]) -> BytePairs | SentencePieces:
             f"limelight.hf.load reads others through Transformers"
         )
     return KINDS[kind](facts)
+
+
+def joined(symbols: Iterable[str], rank: Callable[[str, str], float | None]) -> list[str]:
+    """Neighbours joined, always those of the lowest rank and of these the first, while any has one.
+
+    Pairs wait in a heap, and the places left are linked: a word of n symbols takes n·log n steps,
+    where looking for the lowest anew after each took n².
+
+    >>> joined("abab", lambda left, right: {"ab": 0, "aba": 1}.get(left + right))
+    ['ab', 'ab']
+    """
+    parts: list[str | None] = list(symbols)
+    count = len(parts)
+    before, after = list(range(-1, count - 1)), list(range(1, count + 1))
+    waiting: list[tuple[float, int, str, str]] = []
+
+    def offer(at: int) -> None:
+        if at < 0 or after[at] >= count:
+            return
+        left, right = parts[at], parts[after[at]]
+        assert left is not None
+        assert right is not None
+        found = rank(left, right)
+        if found is not None:
+            heappush(waiting, (found, at, left, right))
+
+    for at in range(count - 1):
+        offer(at)
+    while waiting:
+        _, at, left, right = heappop(waiting)
+        beside = after[at]
+        if parts[at] != left or beside >= count or parts[beside] != right:
+            continue  # one of them was joined to another meanwhile
+        parts[at], parts[beside], after[at] = left + right, None, after[beside]
+        if after[at] < count:
+            before[after[at]] = at
+        offer(before[at])
+        offer(at)
+    return [part for part in parts if part is not None]
 
 
 def _shape(symbol: str) -> str:

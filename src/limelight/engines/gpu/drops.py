@@ -8,11 +8,15 @@ key j, so that little moves between threads before a tile of cells is spread fro
 import triton
 import triton.language as tl
 
+from limelight import dropout
+
+ROUNDS = tl.constexpr(dropout.ROUNDS)
+
 
 @triton.jit
 def philox(a, b, c, d, low, high):
-    """Philox4x32-10 of a counter of four 32-bit words under a key of two."""
-    for _ in tl.static_range(10):
+    """Philox4x32-7 of a counter of four 32-bit words under a key of two."""
+    for _ in tl.static_range(ROUNDS):
         left = a.to(tl.uint64) * 0xD2511F53
         right = c.to(tl.uint64) * 0xCD9E8D57
         a = (right >> 32).to(tl.uint32) ^ b ^ low

@@ -108,6 +108,7 @@ class Params(NamedTuple):
     scale: Any
     c: Any
     softcap: Any
+    bend: Any
     low: Any
     high: Any
     listed: Any
@@ -426,9 +427,8 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
                 dk = warpgroup_mma(ds16, s.q.index(before).reshape([ROWS, C.D]), dk, is_async=True)
             x = warpgroup_mma_wait(1 if C.EARLY or C.DEFER else 0, [x])
             if C.SOFTCAP:
-                x = x * (p.scale / p.softcap)
-                bent = _quick_tanh(x) if C.GENTLE else _tanh(x)
-                x = p.softcap * bent
+                bent = _quick_tanh(x, p.bend) if C.GENTLE else _tanh(x * p.bend)
+                x = bent * p.softcap if C.BIAS else bent
                 slope = _pack(1.0 - bent * bent, gl.bfloat16)
             elif C.BIAS:
                 x = x * p.scale
@@ -613,7 +613,7 @@ UNSPECIALISED = [
 def backward_kernel(
     q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc,
     scratch, flags, heads, group, nq, nk, tiles, heads_total, section, total, scale, c, softcap,
-    low, high, listed, listed_sb, listed_sh, width, spans, spans_sb, spans_sh, spans_sq,
+    bend, low, high, listed, listed_sb, listed_sh, width, spans, spans_sb, spans_sh, spans_sq,
     dense, dense_sb, dense_sh, dense_sq, dense_sk, bias, bias_sb, bias_sh, bias_sq, bias_sk,
     seed, threshold, drop_factor,
     C: gl.constexpr,
@@ -621,7 +621,7 @@ def backward_kernel(
     """Gradients of query (added to dq), key and value; see the top of the file."""
     p = Params(
         scratch, flags, heads, group, nq, nk, tiles, heads_total, section, total, scale, c, softcap,
-        low, high, listed, listed_sb, listed_sh, width, spans, spans_sb, spans_sh, spans_sq,
+        bend, low, high, listed, listed_sb, listed_sh, width, spans, spans_sb, spans_sh, spans_sq,
         dense, dense_sb, dense_sh, dense_sq, dense_sk, bias, bias_sb, bias_sh, bias_sq, bias_sk,
         seed, threshold, drop_factor,
     )  # fmt: skip

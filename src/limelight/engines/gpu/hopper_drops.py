@@ -2,9 +2,9 @@
 
 A thread of a warpgroup holds two neighbours in every eight columns of a product. In the forward
 pass columns are keys, and the sixteen of 64 that a thread holds in a row are one draw: `draw` gives
-its four words, `stays` the cells. In the backward pass columns are queries and rows are keys: a
-thread would use two cells of a draw. There each thread draws for two or four queries, the draw's
-sixteen bits go through shared memory, and `fallen` gives them as they are wanted.
+its four words, `left` the weights that stay. In the backward pass columns are queries and rows are
+keys: a thread would use two cells of a draw. There each thread draws for two or four queries, the
+draw's sixteen bits go through shared memory, and `fallen` gives them as they are wanted.
 """
 
 # mypy: ignore-errors
@@ -12,6 +12,10 @@ from typing import Any, NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+
+from limelight import dropout
+
+ROUNDS = gl.constexpr(dropout.ROUNDS)
 
 
 class Seed(NamedTuple):
@@ -48,7 +52,7 @@ def _key_asm(step, i):
 
 @gluon.jit
 def _mix(x, y, key, ASM: gl.constexpr):
-    """Twenty keys, if they were sums, would be kept in registers from one tile to the next."""
+    """Fourteen keys, if they were sums, would be kept in registers from one tile to the next."""
     return gl.inline_asm_elementwise(
         ASM, "=r,r,r,r", [x, y, key], dtype=gl.uint32, is_pure=True, pack=1
     )
@@ -56,12 +60,12 @@ def _mix(x, y, key, ASM: gl.constexpr):
 
 @gluon.jit
 def _philox(seed, counters, rows, head):
-    """Philox4x32-10, four words for each counter and row."""
+    """Philox4x32-7, four words for each counter and row."""
     a = counters.to(gl.uint32)
     b = rows.to(gl.uint32)
     c = (rows * 0 + head).to(gl.uint32)
     d = seed.offset
-    for i in gl.static_range(10):
+    for i in gl.static_range(ROUNDS):
         left, d_next = _times(a, "0xD2511F53")
         right, b_next = _times(c, "0xCD9E8D57")
         a = _mix(right, b, seed.low, _key_asm(0x9E3779B9, i))
@@ -113,13 +117,26 @@ def draw(seed, head, first, start, WIDTH: gl.constexpr):
 
 
 @gluon.jit
-def stays(words, threshold, LAYOUT: gl.constexpr):
-    """Which cells of [64 rows, keys] stay, by the words that `draw` gave."""
+def left(w, words, threshold):
+    """Weights [64 rows, keys] with 0 for those that fall, by the words that `draw` gave.
+
+    A cell's 16 bits are compared where they are the upper half of a word: for one of four that is
+    the word itself, for two a product.
+    """
     WIDTH: gl.constexpr = 64 * words.shape[2]
-    a, b, c, d = _four(words)
-    cells = gl.join(gl.join(a, c), gl.join(b, d))  # [.., counter, 64 keys, word, half, neighbour]
+    LAYOUT: gl.constexpr = w.type.layout
+    around = gl.inline_asm_elementwise(
+        "shf.r.wrap.b32 $0, $1, $1, 8;", "=r,r", [words], dtype=gl.uint32, is_pure=True, pack=1
+    )
+    cells = gl.join(gl.join(words << 16, words), gl.join(words << 8, around))
+    # [.., counter, 64 keys, word, half, neighbour]
     cells = cells.permute([0, 2, 3, 4, 1, 5]).reshape([64, WIDTH])
-    return gl.convert_layout(cells, LAYOUT, assert_trivial=True) >= threshold
+    cells = gl.convert_layout(cells, LAYOUT, assert_trivial=True)
+    bound = ((threshold << 16) - (threshold >> 16)).to(gl.uint32)  # 2^32 is one too many
+    return gl.inline_asm_elementwise(
+        "{ .reg .pred p; setp.ge.u32 p, $2, $3; selp.f32 $0, $1, 0.0, p; }", "=f,f,r,r",
+        [w, cells, cells * 0 + bound], dtype=gl.float32, is_pure=True, pack=1,
+    )  # fmt: skip
 
 
 @gluon.jit

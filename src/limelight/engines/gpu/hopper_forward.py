@@ -26,6 +26,8 @@ for the entropy, e = Σp·y. The FMA needs |m| < 2^20 to be exact to rounding; a
 logits, or with an infinity or NaN in its result (which a masked value may have caused), raises its
 flag and the careful kernel in `again.py` computes it again.
 
+Under a softcap the logits stay what tanh gave, and c has the softcap in it.
+
 Programs are persistent. The producer takes tiles from a counter, heaviest first, and hands each
 tile's place and plan to the consumers, which spares them the divisions; the last program to end
 sets the counters back. Blocks that are only partly allowed come first; the long loop has no mask.
@@ -33,7 +35,6 @@ sets the counters back. Blocks that are only partly allowed come first; the long
 
 # mypy: ignore-errors
 # ruff: noqa: E741, RUF059, SIM102, B007 (kernel code: l is Σp, results are unpacked whole)
-import struct
 from collections import namedtuple
 from dataclasses import dataclass, fields
 from functools import cache
@@ -52,7 +53,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from limelight.engines.gpu.hopper_drops import draw, row_lanes, seed_at, stays
+from limelight.engines.gpu.hopper_drops import draw, left, row_lanes, seed_at
 from limelight.engines.gpu.moved import barrier, tma_load, tma_store
 
 LOG2E = gl.constexpr(1.4426950408889634)
@@ -167,45 +168,54 @@ def _tanh(x):
     return gl.where(a < 0.25, near, far)
 
 
-# tanh(x) = x·(1 + z·P(z)) with z = x², to 2e-7 where |x| is below NEAR
-TANH = (0.015195294, -0.051947843, 0.13308173, -0.33332342, 1.0)
-NEAR = 0.625
-TOGETHER = gl.constexpr(8)  # numbers that take one of two ways
+@gluon.constexpr_function
+def _quick_tanh_asm(count):
+    """PTX of tanh(a·x) for a thread's numbers: a polynomial where all of a warp's are below 1/2.
 
-
-def _quick_tanh_code(count: int) -> str:
-    """PTX of tanh for so many numbers: TANH where all are below NEAR, else 1 - 2/(1 + e^2x)."""
-
-    def number(x: float) -> str:
-        return "0f" + struct.pack(">f", x).hex().upper()
-
-    given = [f"${count + i}" for i in range(count)]
-    lines = ["{", ".reg .pred near;", ".reg .f32 top, z, y;", f"abs.f32 top, {given[0]};"]
-    for x in given[1:]:
-        lines += [f"abs.f32 y, {x};", "max.NaN.f32 top, top, y;"]
-    lines += [f"setp.lt.f32 near, top, {number(NEAR)};", "@!near bra FAR;"]
+    It is x·P(x²), to 2e-7, and a is in its coefficients. Beyond, 1 - 2/(1 + e^2ax). Operands:
+    results, numbers in the same registers, a.
+    """
+    poly = (1.0, -0.333264619, 0.131858617, -0.0442292877)
+    given = [f"${i}" for i in range(count)]
+    a = f"${2 * count}"
+    lines = [".reg .pred near;", ".reg .f32 y, z, p, q, r, s, c0, c1, c2, c3;"]
     for i, x in enumerate(given):
-        lines += [f"mul.f32 z, {x}, {x};", f"mov.f32 y, {number(TANH[0])};"]
-        lines += [f"fma.rn.f32 y, y, z, {number(c)};" for c in TANH[1:]]
-        lines.append(f"mul.f32 ${i}, y, {x};")
-    lines += ["bra END;", "FAR:"]
-    for i, x in enumerate(given):
-        lines += [f"mul.f32 y, {x}, {number(2 * LOG2E.value)};", "ex2.approx.ftz.f32 y, y;",
-                  f"add.f32 y, y, {number(1.0)};", "rcp.approx.ftz.f32 y, y;",
-                  f"fma.rn.f32 ${i}, y, {number(-2.0)}, {number(1.0)};"]  # fmt: skip
-    return "\n".join([*lines, "END:", "}"])
+        top = "pqrs"[i % 4]
+        if i < 4:
+            lines.append(f"abs.f32 {top}, {x};")
+        else:
+            lines += [f"abs.f32 y, {x};", f"max.f32 {top}, {top}, y;"]
+    lines += ["max.f32 p, p, q;", "max.f32 r, r, s;", "max.f32 p, p, r;", f"mul.f32 p, p, {a};",
+              "abs.f32 p, p;", "setp.lt.f32 near, p, 0.5;",
+              "vote.sync.all.pred near, near, 0xffffffff;", "@!near bra FAR;",
+              f"mul.f32 z, {a}, {a};", f"mul.f32 c0, {a}, {poly[0]};"]  # fmt: skip
+    lines += [f"mul.f32 q, {a}, z;", f"mul.f32 c1, q, {poly[1]};", "mul.f32 q, q, z;",
+              f"mul.f32 c2, q, {poly[2]};", "mul.f32 q, q, z;",
+              f"mul.f32 c3, q, {poly[3]};"]  # fmt: skip
+    for x in given:
+        lines += [f"mul.f32 z, {x}, {x};", "fma.rn.f32 y, z, c3, c2;", "fma.rn.f32 y, y, z, c1;",
+                  "fma.rn.f32 y, y, z, c0;", f"mul.f32 {x}, y, {x};"]  # fmt: skip
+    lines += ["bra END;", "FAR:", f"mul.f32 q, {a}, 2.8853900817779268;"]
+    for x in given:
+        lines += [f"mul.f32 y, {x}, q;", "ex2.approx.ftz.f32 y, y;", "add.f32 y, y, 1.0;",
+                  "rcp.approx.ftz.f32 y, y;",
+                  f"fma.rn.f32 {x}, y, -2.0, 1.0;"]  # fmt: skip
+    return "{ " + " ".join([*lines, "END:"]) + " }"
 
 
-QUICK_TANH = gl.constexpr(_quick_tanh_code(TOGETHER.value))
-QUICK_TANH_IN_OUT = gl.constexpr(",".join(["=&f"] * TOGETHER.value + ["f"] * TOGETHER.value))
+@gluon.constexpr_function
+def _quick_tanh_constraints(count):
+    return ",".join(["=f"] * count + [str(i) for i in range(count)] + ["f"] * count)
 
 
 @gluon.jit
-def _quick_tanh(x):
-    """tanh to 3e-7 of 1: enough for what a softcap of at most 64 makes of it."""
+def _quick_tanh(x, a):
+    """tanh(a·x) to 3e-7 of 1: enough for what a softcap of at most 64 makes of it."""
+    COUNT: gl.constexpr = x.shape[1] // 2
     return gl.inline_asm_elementwise(
-        QUICK_TANH, QUICK_TANH_IN_OUT, [x], dtype=gl.float32, is_pure=True, pack=TOGETHER
-    )
+        _quick_tanh_asm(COUNT), _quick_tanh_constraints(COUNT), [x, gl.full_like(x, a)],
+        dtype=gl.float32, is_pure=True, pack=COUNT,
+    )  # fmt: skip
 
 
 @gluon.jit
@@ -430,11 +440,9 @@ def _mask(p, C: gl.constexpr, s, b, h, rows, start, lane):
 def _logits(p, C: gl.constexpr, s, b, h, rows, start, lane, MASKED: gl.constexpr):
     cols = start + lane
     if C.SOFTCAP:
-        s = s * (p.scale / p.softcap)
-        s = p.softcap * (_quick_tanh(s) if C.GENTLE else _tanh(s))
-    elif C.BIAS:
-        s = s * p.scale
+        s = _quick_tanh(s, p.scale) if C.GENTLE else _tanh(s * p.scale)
     if C.BIAS:
+        s = s * (p.softcap if C.SOFTCAP else p.scale)
         x = _cells(
             p, C, p.bias_ptr, p.bias_sb, p.bias_sh, p.bias_sq, p.bias_sk, b, h, rows, cols
         ).to(gl.float32)
@@ -597,8 +605,7 @@ def _step(
         _release(bars.empty.index(stage))
     w, sums, mean = _weights(p, C, s, top)
     if C.DROP:
-        SL: gl.constexpr = w.type.layout
-        w = gl.where(stays(words, p.threshold, SL), w, 0.0)
+        w = left(w, words, p.threshold)
     if C.HEALTH:
         e = _row(alpha) * (e + _row(delta) * l) + mean
     l = l * _row(alpha) + sums
@@ -715,7 +722,7 @@ def _consumer(
             w, l, mean = _weights(p, C, s, top)
             if C.DROP:
                 words = draw(seed, now.b * p.heads + now.h, first_row, start, WIDTH)
-                w = gl.where(stays(words, p.threshold, FL), w, 0.0)
+                w = left(w, words, p.threshold)
             if C.HEALTH:
                 e = mean
             w = _pack(w, dtype)

@@ -131,14 +131,16 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
     padded, tiles = -(-nq // rows) * rows, -(-nk // KEYS)
     total, processors = tiles * batch * call.key_heads, blocks.chip(device).processors
     bytes_a_head = nq * call.group * (6 * d + 2 * dv)
-    wished = max(-(-2 * processors // tiles), L2_SHARE // bytes_a_head)
+    # The rows of a group are too many for L2 if many of its tiles run together.
+    least = -(-2 * processors // tiles) if call.group == 1 else max(1, round(processors / tiles))
+    wished = max(least, L2_SHARE // bytes_a_head)
     section = blocks.together(batch * call.key_heads, wished, tiles, processors)
-    bent = call.softcap is not None or call.bias is not None
+    unit = hopper.unit(call)
     row_flags = batch * heads * -(-nq // 64)
     flags = row_flags + batch * call.key_heads * -(-nk // 64)
     numbers = (
         heads, call.group, nq, nk, tiles, batch * call.key_heads, section, total, call.scale,
-        LOG2E * (1.0 if bent else call.scale), call.softcap or 1.0, mask.low, mask.high,
+        LOG2E * unit, call.softcap or 1.0, call.scale / (call.softcap or 1.0), mask.low, mask.high,
     )  # fmt: skip
     bias_strides = (0, 0, 0, 0) if call.bias is None else broadcast_strides(call.bias, 4)
     fixed = _mask_arguments(call, mask, rows) if not listed else None

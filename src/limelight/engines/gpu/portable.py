@@ -17,7 +17,7 @@ from limelight.engines.gpu.forward import Rows, forward_kernel
 from limelight.reference import State
 
 TINY = 1e-37  # a scale below it is 0
-TINY_KEYS = 256
+TINY_KEYS = 512  # half as many of wide rows
 
 
 def forward(call: Call, health: bool, room: launch.Room) -> launch.Run:
@@ -29,7 +29,9 @@ def forward(call: Call, health: bool, room: launch.Room) -> launch.Run:
 def tiny(call: Call) -> bool:
     """Whether launching a call takes longer than computing it."""
     programs = -(-call.queries // 64) * call.batch * call.query_heads
-    return call.keys <= TINY_KEYS and programs <= blocks.chip(call.query.device).processors
+    wide = max(call.head_size, call.value_size) > 128 or call.query.element_size() > 2
+    most = TINY_KEYS // 2 if wide else TINY_KEYS
+    return call.keys <= most and programs <= blocks.chip(call.query.device).processors
 
 
 def fitting_run(
