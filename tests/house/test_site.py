@@ -52,6 +52,7 @@ def test_a_link_that_leads_nowhere_is_named(links: Any, site: Path, link: str) -
 
 
 def test_a_mark_for_the_tests_does_not_break_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mkdocs")
     monkeypatch.syspath_prepend(str(DOCS))
     hooks = importlib.import_module("making.site")
     page = SimpleNamespace(file=SimpleNamespace(src_uri="surveys.md"))
