@@ -71,6 +71,16 @@ def test_what_lies_beyond_a_sequence_does_not_matter() -> None:
     assert torch.equal(before[:3], again[:3])
 
 
+def test_without_kernels_that_read_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as where the native engine is missing: each sequence's keys are brought together."""
+    query, key, value, table, _ = memory(16, torch.float32)
+    before = paged_inspect(query, key, value, table, LENGTHS, queries=QUERIES)
+    monkeypatch.setattr("limelight.torch.paged.paged_path", lambda *_: None)
+    again = paged_inspect(query, key, value, table, LENGTHS, queries=QUERIES)
+    assert torch.allclose(before.output, again.output, atol=1e-6)
+    assert torch.allclose(before.health.entropy, again.health.entropy, atol=1e-5)
+
+
 def test_what_it_refuses() -> None:
     query, key, value, table, _ = memory(16, torch.float32)
 
