@@ -36,7 +36,7 @@ _HOMES = {
     "induction": "surveying",
 }
 
-NEEDED = {"torch": "2.6", "transformers": "5.4"}  # 5.4 is the first to call masks as it does now
+NEEDED = {"torch": "2.11", "transformers": "5.4"}  # 5.4 is the first to call masks as it does now
 
 __all__ = [*_HOMES, "missing"]
 
