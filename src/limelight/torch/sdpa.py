@@ -65,7 +65,7 @@ def _attend(
 ) -> Tensor:  # fmt: skip
     dropout_p = check_dropout(dropout_p, "dropout_p")
     if is_causal and attn_mask is not None:
-        which = "attn_mask together with is_causal=True"
+        which = "Explicit attn_mask should not be set when is_causal=True"
         if isinstance(attn_mask, CausalBias):
             which = "CausalBias should not be used with causal=True"
         raise ArgumentError(
