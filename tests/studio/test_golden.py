@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.marks import later
+
 GOLDEN = Path(__file__).parents[2] / "web/golden"
 
 
-@pytest.mark.parametrize(
-    "name", ["make.py", "check.py", pytest.param("curves.py", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["make.py", "check.py", later("curves.py")])
 def test_golden_figures_are_up_to_date(name: str) -> None:
     run = subprocess.run(
         [sys.executable, GOLDEN / name, "--check"], capture_output=True, text=True, check=False

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from limelight import texts
+from tests.marks import quick
 from tests.studio.conftest import Running, Watcher
 
 OTHERS = [language for language in texts.LANGUAGES if language != "en"]
@@ -140,9 +141,7 @@ def english(tab: Any) -> dict[str, set[str]]:
 
 
 # One language by default, the others in the slow tests: what is not marked for translation is in all.
-@pytest.mark.parametrize(
-    "language", [OTHERS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS[1:])]
-)
+@pytest.mark.parametrize("language", quick(OTHERS))
 def test_no_english_is_left(tab: Any, english: dict[str, set[str]], language: str) -> None:
     other = said(tab, language, ADDRESSES)
     left = {}

@@ -87,7 +87,7 @@ MASKS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", ["aot_eager", later("inductor")])
 @pytest.mark.parametrize("name", MASKS)
 def test_compile_without_a_break(name: str, backend: str) -> None:
     torch.compiler.reset()
