@@ -10,11 +10,11 @@ from __future__ import annotations
 import torch
 
 from limelight.call import Call
-from limelight.engines.gpu import blocks, kept, launch
+from limelight.engines.gpu import blocks, launch
 from limelight.engines.gpu.cells import Array, Where
 from limelight.engines.gpu.decode import decode_kernel
 from limelight.engines.gpu.forward import Rows, forward_kernel
-from limelight.engines.gpu.portable import upright
+from limelight.engines.gpu.portable import between_parts, split_kernel, tile_kernel, upright
 from limelight.masks.allowed import Allowed
 from limelight.reference import State
 
@@ -46,37 +46,22 @@ def _run(
     call: Call, key: torch.Tensor, value: torch.Tensor, pages: tuple[torch.Tensor, int, int],
     spans: torch.Tensor, health: bool,
 ) -> State:  # fmt: skip
-    batch, rows, sinks, device = call.batch, call.queries, call.sinks, call.query.device
     state = launch.empty_state(call, health)(call)
     arguments = (
         launch.plain(call.query),
         _array(key, pages), _array(value, pages),
         Where(0, 0, spans, spans.stride(0), 0, spans.stride(2), None, 0, 0, 0, 0),
-        launch.form_of(call), sinks, launch.plain(state.output),
+        launch.form_of(call), call.sinks, launch.plain(state.output),
         Rows(*launch.statistics(state, launch.itself)), launch.sizes_of(call),
     )  # fmt: skip
-    form = (*blocks.widths(call), health, False, 1, sinks is not None, launch.precision_of(call))
     if blocks.packs(call):
-        tile = blocks.decode(call)
-        share, parts = blocks.in_parts(call, tile)
-        heads = batch * call.key_heads
-        partial = counters = None
-        if parts > 1:
-            room = heads * parts * tile.rows * (blocks.widths(call)[1] + 3)
-            partial, counters = kept.room(device, room, "parts"), kept.zeros(device, heads)
-        launch.start(
-            decode_kernel, heads * parts, (*arguments, share, partial, counters),
-            (tile.rows, tile.keys, *form, parts > 1),
-            num_warps=tile.warps, num_stages=tile.stages,
-        )  # fmt: skip
+        (programs, constants, options), share, between = split_kernel(call, health, False, 1)
+        parts = between_parts(call, between, launch.itself)
+        launch.start(decode_kernel, programs, (*arguments, share, *parts), constants, **options)
         return state
     for care in (False, True):  # and with care what something past an end spoilt
-        tile = blocks.square(call) if care else blocks.forward(call)
-        launch.start(
-            forward_kernel, -(-rows // tile.rows) * batch * call.query_heads, arguments,
-            (tile.rows, tile.keys, *form, care, care),
-            num_warps=tile.warps, num_stages=1 if care else tile.stages,
-        )  # fmt: skip
+        programs, constants, options = tile_kernel(call, health, False, 1, care, care)
+        launch.start(forward_kernel, programs, arguments, constants, **options)
     return state
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -92,15 +92,55 @@ def _in_turn(
 
 
 def _tiles(call: Call, health: bool, care: bool, again: bool) -> tuple[int, launch.Launch]:
-    tile = blocks.square(call) if care else blocks.forward(call)
     _, band, spans = launch.where_of(call)
-    kernel = launch.Launch(
-        forward_kernel,
-        (tile.rows, tile.keys, *blocks.widths(call), health, band, spans, call.sinks is not None,
-         launch.precision_of(call), care, again),
-        num_warps=tile.warps, num_stages=1 if care else tile.stages,
+    programs, constants, options = tile_kernel(call, health, band, spans, care, again)
+    return programs, launch.Launch(forward_kernel, constants, **options)
+
+
+class Kernel(NamedTuple):
+    """How a kernel is started for a call: programs, constants, what Triton is told."""
+
+    programs: int
+    constants: tuple[Any, ...]
+    options: dict[str, int]
+
+
+def tile_kernel(
+    call: Call, health: bool, band: bool, spans: int, care: bool, again: bool
+) -> Kernel:
+    """The forward kernel, for a mask with a band or not and with so many spans a row."""
+    tile = blocks.square(call) if care else blocks.forward(call)
+    programs = -(-call.queries // tile.rows) * call.batch * call.query_heads
+    constants = (tile.rows, tile.keys, *_form(call, health, band, spans), care, again)
+    return Kernel(
+        programs, constants,
+        {"num_warps": tile.warps, "num_stages": 1 if care else tile.stages},
     )  # fmt: skip
-    return -(-call.queries // tile.rows) * call.batch * call.query_heads, kernel
+
+
+def split_kernel(call: Call, health: bool, band: bool, spans: int) -> tuple[Kernel, int, int]:
+    """The decode kernel, the keys of a part, and the numbers that lie between parts: 0 for one."""
+    tile = blocks.decode(call)
+    keys, parts = blocks.in_parts(call, tile)
+    programs = call.batch * call.key_heads * parts
+    constants = (tile.rows, tile.keys, *_form(call, health, band, spans), parts > 1)
+    between = programs * tile.rows * (blocks.widths(call)[1] + 3) if parts > 1 else 0
+    options = {"num_warps": tile.warps, "num_stages": tile.stages}
+    return Kernel(programs, constants, options), keys, between
+
+
+def between_parts(call: Call, numbers: int, at: launch.At) -> tuple[Any, Any]:
+    """Room for what parts leave, and their counters; None of both where there is one."""
+    if not numbers:
+        return None, None
+    device = call.query.device
+    heads = call.batch * call.key_heads
+    return at(kept.room(device, numbers, "parts")), at(kept.zeros(device, heads))
+
+
+def _form(call: Call, health: bool, band: bool, spans: int) -> tuple[Any, ...]:
+    sinks = call.sinks is not None
+    return *blocks.widths(call), health, band, spans, sinks, launch.precision_of(call)
 
 
 @dataclass(frozen=True)
@@ -142,28 +182,15 @@ class Numbers:
 
 def decode(call: Call, health: bool, room: launch.Room) -> launch.Run:
     """Few queries against many keys: rows packed over the heads of a group, keys in parts."""
-    device = call.query.device
-    tile = blocks.decode(call)
-    heads = call.batch * call.key_heads
-    keys, parts = blocks.in_parts(call, tile)
     _, band, spans = launch.where_of(call)
-    d, dv = blocks.widths(call)
-    kernel = launch.Launch(
-        decode_kernel,
-        (tile.rows, tile.keys, d, dv, health, band, spans, call.sinks is not None,
-         launch.precision_of(call), parts > 1),
-        num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
+    (programs, constants, options), keys, between = split_kernel(call, health, band, spans)
+    kernel = launch.Launch(decode_kernel, constants, **options)
     numbers, empty = Numbers.of(call), room(call, health)
-    between = heads * parts * tile.rows * (dv + 3)
 
     def run(call: Call) -> State:
         state, at = empty(call), kernel.at
-        partial = counters = None
-        if parts > 1:
-            partial = at(kept.room(device, between, "parts"))
-            counters = at(kept.zeros(device, heads))
-        kernel(heads * parts, *numbers.around(call, state, at), keys, partial, counters)
+        parts = between_parts(call, between, at)
+        kernel(programs, *numbers.around(call, state, at), keys, *parts)
         return state
 
     return run
