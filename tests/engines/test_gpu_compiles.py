@@ -27,8 +27,11 @@ HOPPER: dict[str, tuple[int, bool, dict[str, Any]]] = {
     "128": (128, False, {}),
     "64, health": (64, True, {}),
     "64, causal": (64, False, {"causal": True}),
-    "64, bias and mask": (64, True, {"dense": True, "bias": True}),
+    "64, bias and mask": (64, True, {"dense": True, "bias": "float32"}),
     "128, softcap, sinks": (128, True, {"softcap": 20.0, "sinks": True}),
+    "128, softcap, causal": (128, False, {"softcap": 20.0, "causal": True}),
+    "128, bias, causal": (128, False, {"bias": "bfloat16", "causal": True}),
+    "64, bias, health": (64, True, {"bias": "bfloat16"}),
     "256, causal": (256, False, {"causal": True}),
     "256, health": (256, True, {}),
     "64, dropout, health": (64, True, {"dropout": True}),
@@ -44,12 +47,12 @@ GRADIENTS: dict[str, tuple[int, dict[str, Any]]] = {
 }
 CHIPS = {"4090": (89, 99 << 10), "A100": (80, 163 << 10), "H100": (90, 227 << 10)}
 PORTABLE: dict[str, tuple[str, int, dict[str, Any]]] = {
-    "4090, 64, bias and mask": ("4090", 64, {"dense": True, "bias": True}),
+    "4090, 64, bias and mask": ("4090", 64, {"dense": True, "bias": "float32"}),
     "4090, 128": ("4090", 128, {}),
     "4090, 256, softcap, sinks": ("4090", 256, {"softcap": 20.0, "sinks": True}),
-    "A100, 128, bias and mask": ("A100", 128, {"dense": True, "bias": True}),
+    "A100, 128, bias and mask": ("A100", 128, {"dense": True, "bias": "float32"}),
     "H100, 128, causal": ("H100", 128, {"causal": True}),
-    "H100, 256, bias and mask": ("H100", 256, {"dense": True, "bias": True}),
+    "H100, 256, bias and mask": ("H100", 256, {"dense": True, "bias": "float32"}),
     "4090, 128, dropout": ("4090", 128, {"dropout": True}),
 }
 
@@ -146,7 +149,7 @@ def call_of(size: int, what: dict[str, Any]) -> Any:
     mask = ll.Documents([i // 500 for i in range(n)]) if what.get("documents") else mask
     return prepare(
         q, k, v, mask=mask,
-        bias=torch.zeros(n, n) if what.get("bias") else None, softcap=what.get("softcap"),
+        bias=torch.zeros(n, n, dtype=getattr(torch, kind)) if (kind := what.get("bias")) else None, softcap=what.get("softcap"),
         sinks=torch.zeros(2) if what.get("sinks") else None,
         dropout=Dropout(0.1, torch.tensor([1, 2])) if what.get("dropout") else None,
     )  # fmt: skip

@@ -65,11 +65,11 @@ class Tile:
 
 
 def tile_for(
-    size: int, value_size: int, queries: int, keys: int, band: bool, busy: bool, drops: bool
+    size: int, value_size: int, queries: int, keys: int, band: bool, busy: bool, more: bool
 ) -> Tile:
     """The tile for padded sizes (64, 128 or 256), as measured on an H200 at 2k to 16k.
 
-    What dropout draws takes registers that three warpgroups do not have.
+    `more`: dropout, a softcap or a bias take registers that three warpgroups do not have.
     """
     largest = max(size, value_size)
     if largest == 256:
@@ -79,7 +79,7 @@ def tile_for(
     if largest == 128:
         return Tile(2, 128, 2, 168, True, False)
     empty = -(-queries // 192) * 192 > 1.06 * queries  # of three warpgroups' last rows
-    if empty or drops or (keys < 8192 and band):
+    if empty or more or (keys < 8192 and band):
         return Tile(2, 128, 4, 168, True, False)
     return Tile(3, 128, 4, 128, False, False)
 
@@ -115,15 +115,21 @@ def plan(call: Call, health: bool, room: Room) -> Run:
 def tiles(call: Call, health: bool, room: Room) -> Run:
     """How calls of this layout are run: the Gluon kernel, and with care what that one flagged."""
     from limelight.engines.gpu import blocks, hopper_forward, kept, launch, portable
-    from limelight.engines.gpu.masks import broadcast_strides, in_pairs, mask_arguments
+    from limelight.engines.gpu.masks import broadcast_strides, in_pairs, in_tiles, mask_arguments
 
     device = call.query.device
     batch, heads, nq, nk = call.batch, call.query_heads, call.queries, call.keys
     d, dv = padded(call.head_size), padded(call.value_size)
     mask = mask_arguments(call.allowed, device)
-    busy = call.softcap is not None or call.bias is not None or mask.dense is not None
+    bent = call.softcap is not None and (health or not gentle(call))
+    tiled = (
+        call.bias is not None and call.softcap is None and max(d, dv) <= 128 and in_tiles(call.bias)
+    )
+    busy = bent or (call.bias is not None and not tiled) or mask.dense is not None
     drops = launch.drop_of(call)[0] is not None
-    tile = tile_for(d, dv, nq, nk, mask.band, busy or mask.slots > 1, drops)
+    tile = tile_for(
+        d, dv, nq, nk, mask.band, busy or mask.slots > 1, drops or tiled or call.softcap is not None
+    )
     rows, keys = 64 * tile.consumers, tile.keys
     count = -(-nq // rows)
     mode = 2 if mask.dense is not None or mask.slots > 1 else mask.slots
@@ -133,16 +139,16 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
         and mask.high % 128 == 0 and 0 <= mask.high <= nk - nq
     )  # fmt: skip
     arrays = [array for array in (call.bias, mask.dense) if array is not None]
-    c = LOG2E * unit(call)
+    c = LOG2E * (call.scale if tiled else unit(call))
     config = hopper_forward.Config(
         D=d, DV=dv, BN=keys, STAGES=tile.stages, CONSUMERS=tile.consumers, HEALTH=health,
         MODE=mode, MASKED=not mask.everything or nk % keys != 0 or call.bias is not None,
         PAIRS=nk % keys == 0 and bool(arrays) and all(map(in_pairs, arrays)),
         BAND=mask.band, LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots,
-        DENSE=mask.dense is not None, BIAS=call.bias is not None,
+        DENSE=mask.dense is not None, BIAS=call.bias is not None, TILED=tiled,
         SOFTCAP=call.softcap is not None, GENTLE=gentle(call), SINKS=call.sinks is not None,
         DROP=drops,
-        QREG=tile.query_in_registers, EARLY=tile.query_in_registers and not mask.band,
+        QREG=tile.query_in_registers, EARLY=tile.query_in_registers and not mask.band and not tiled,
         OVERLAP=tile.overlap, HALF=half,
         ALIAS=d == dv == 256, BM=rows,
     )  # fmt: skip
@@ -166,6 +172,7 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
     read_query, read_key, read_value = (
         launch.reader(x) for x in (call.query, call.key, call.value)
     )
+    read_bias = launch.reader(call.bias) if tiled else None
     described, empty = launch.Described, room(call, health)
 
     def run(call: Call) -> State:
@@ -179,6 +186,7 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
             programs,
             described(read_query(call.query), 64, d), described(read_key(call.key), keys, d),
             described(read_value(call.value), keys, dv), described(state.output, 64, dv),
+            described(read_bias(call.bias), 64, keys) if read_bias else None,
             *launch.statistics(state, at), at(scratch), *sizes, call.sinks, *masks,
             call.bias, *bias_strides, *launch.drop_of(call),
         )  # fmt: skip

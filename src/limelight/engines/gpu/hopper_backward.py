@@ -57,6 +57,7 @@ from limelight.engines.gpu.hopper_forward import (
     _scalar,
     _tanh,
     _unpack,
+    _widen,
 )
 from limelight.engines.gpu.moved import barrier, reinterpret, tma_load, tma_store
 
@@ -358,23 +359,6 @@ def _numbers(C: gl.constexpr, stats, which: gl.constexpr, SL: gl.constexpr):
     flat: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     rows = reinterpret(stats, gl.float32, [COUNT, C.ROWS], flat).index(which)
     return rows.load(gl.SliceLayout(0, SL))[None, :]
-
-
-@gluon.jit
-def _widen(pairs, dtype: gl.constexpr, layout: gl.constexpr):
-    """Packed pairs as float32, [64, ROWS]."""
-    if dtype == gl.bfloat16:
-        FIRST: gl.constexpr = "shl.b32 $0, $1, 16;"
-        SECOND: gl.constexpr = "and.b32 $0, $1, 0xffff0000;"
-    else:
-        FIRST: gl.constexpr = "{ .reg .b16 a, b; mov.b32 {a, b}, $1; cvt.f32.f16 $0, a; }"
-        SECOND: gl.constexpr = "{ .reg .b16 a, b; mov.b32 {a, b}, $1; cvt.f32.f16 $0, b; }"
-    low = gl.inline_asm_elementwise(FIRST, "=f,r", [pairs], dtype=gl.float32, is_pure=True, pack=1)
-    high = gl.inline_asm_elementwise(
-        SECOND, "=f,r", [pairs], dtype=gl.float32, is_pure=True, pack=1
-    )
-    both = gl.join(low, high).reshape([64, pairs.shape[1] * 2])
-    return gl.convert_layout(both, layout, assert_trivial=True)
 
 
 @gluon.jit

@@ -26,7 +26,9 @@ for the entropy, e = Σp·y. The FMA needs |m| < 2^20 to be exact to rounding; a
 logits, or with an infinity or NaN in its result (which a masked value may have caused), raises its
 flag and the careful kernel in `again.py` computes it again.
 
-Under a softcap the logits stay what tanh gave, and c has the softcap in it.
+A bias of 16 bits a cell comes by TMA where it can, a tile for each consumer; divided by the scale
+it is what the dot products are added to, and made so while P(i-1)·V(i-1) runs. Under a softcap the
+logits stay what tanh gave, and c has the softcap in it.
 
 Programs are persistent. The producer takes tiles from a counter, heaviest first, and hands each
 tile's place and plan to the consumers, which spares them the divisions; the last program to end
@@ -83,6 +85,7 @@ class Config:
     SPANS: int
     DENSE: bool
     BIAS: bool
+    TILED: bool  # and its cells come by TMA
     SOFTCAP: bool
     GENTLE: bool  # a softcap of at most 64
     SINKS: bool
@@ -111,6 +114,19 @@ class Bars(NamedTuple):
     t_ready: Any
     t_empty: Any
     turns: Any
+    bias_ready: Any
+    bias_empty: Any
+
+
+class Bufs(NamedTuple):
+    """What lies in shared memory."""
+
+    q: Any
+    k: Any
+    v: Any
+    bias: Any
+    o: Any
+    t: Any
 
 
 class Tile(NamedTuple):
@@ -137,8 +153,13 @@ class Descriptor(TensorDescriptor):
 
 def describe(tensor: Any, rows: int, size: int, swizzle: int) -> Descriptor:
     """Blocks of `rows` rows of a tensor [B, H, N, D]."""
-    layout = gl.NVMMASharedLayout(swizzle, 8 * tensor.element_size(), 4)
+    layout = _shared(swizzle, 8 * tensor.element_size())
     return Descriptor(tensor, tensor.shape, tensor.stride(), [1, 1, rows, size], layout)
+
+
+@cache
+def _shared(swizzle: int, bits: int) -> Any:
+    return gl.NVMMASharedLayout(swizzle, bits, 4)
 
 
 @gluon.jit
@@ -216,6 +237,86 @@ def _quick_tanh(x, a):
         _quick_tanh_asm(COUNT), _quick_tanh_constraints(COUNT), [x, gl.full_like(x, a)],
         dtype=gl.float32, is_pure=True, pack=COUNT,
     )  # fmt: skip
+
+
+# tanh as x·P(x²) to 2e-7 where |x| is below a bound, and -∞ where x goes there: coefficients; and
+# the distance from a row's maximum, in logits, at which what is below the bound weighs nothing.
+NEAR, NEAR_DEPTH = gl.constexpr(0.25), gl.constexpr(5.0)
+NEAR_TANH = (0.99999863, -0.33315702, 0.12762232)
+WIDE, WIDE_DEPTH = gl.constexpr(0.75), gl.constexpr(10.0)
+WIDE_TANH = (0.99999723, -0.33323076, 0.13226092, -0.04928045, 0.01231883)
+
+
+@gluon.constexpr_function
+def _bent_asm(count, health):
+    """PTX of y = c·tanh(a·x) - top and of 2^y for a thread's numbers of two rows, in three ways.
+
+    A warp takes the widest polynomial that its rows need, and beyond them 1 - 2/(1 + e^2ax). The
+    powers are made here since ptxas does not move what follows into a way. Operands: y where health
+    asks for it, else the powers, and these; numbers in the first's registers, top, a, c, and which
+    way a row needs.
+    """
+    first = 2 if health else 1
+    top, a, c, way = (f"${(first + i) * count}" for i in (1, 2, 3, 4))
+    other = {top: f"${(first + 1) * count + 2}", way: f"${(first + 4) * count + 2}"}  # second rows
+    lines = [".reg .pred p;", ".reg .f32 y, z, r, s, k0, k1, k2, k3, k4;", ".reg .s32 w;",
+             f"max.s32 w, {way}, {other[way]};"]  # fmt: skip
+    for n, poly in enumerate((NEAR_TANH, WIDE_TANH)):
+        lines += [f"setp.le.s32 p, w, {n};",
+                  "vote.sync.all.pred p, p, 0xffffffff;", f"@!p bra PAST_{n};",
+                  f"mul.f32 z, {a}, {a};", f"mul.f32 r, {a}, {c};"]  # fmt: skip
+        for i, k in enumerate(poly):
+            lines += [f"mul.f32 k{i}, r, {k};", "mul.f32 r, r, z;"]
+        last = len(poly) - 1
+        for i in range(count):
+            lines += [f"mul.f32 z, ${i}, ${i};", f"fma.rn.f32 y, z, k{last}, k{last - 1};"]
+            lines += [f"fma.rn.f32 y, y, z, k{j};" for j in range(last - 2, -1, -1)]
+            lines += [f"neg.f32 z, {other[top] if i // 2 % 2 else top};",
+                      f"fma.rn.f32 ${i}, y, ${i}, z;",
+                      f"ex2.approx.ftz.f32 ${i + count * (first - 1)}, ${i};"]  # fmt: skip
+        lines += ["bra END;", f"PAST_{n}:"]
+    lines += [f"sub.f32 r, {c}, {top};", f"sub.f32 s, {c}, {other[top]};",
+              f"mul.f32 k0, {a}, 2.8853900817779268;", f"mul.f32 k1, {c}, -2.0;"]  # fmt: skip
+    for i in range(count):
+        lines += [f"mul.f32 y, ${i}, k0;", "ex2.approx.ftz.f32 y, y;", "add.f32 y, y, 1.0;",
+                  "rcp.approx.ftz.f32 y, y;",
+                  f"fma.rn.f32 ${i}, y, k1, {'s' if i // 2 % 2 else 'r'};",
+                  f"ex2.approx.ftz.f32 ${i + count * (first - 1)}, ${i};"]  # fmt: skip
+    return "{ " + " ".join([*lines, "END:"]) + " }"
+
+
+@gluon.constexpr_function
+def _bent_constraints(count, health):
+    results = ["=f"] * count + ["=&f"] * (count if health else 0)
+    numbers = ["f"] * (3 * count) + ["r"] * count
+    return ",".join([*results, *(str(i) for i in range(count)), *numbers])
+
+
+@gluon.jit
+def _bend(p, C: gl.constexpr, s, top, m, highest):
+    """Exponents and powers of a block under a softcap; `highest` are its rows' dot products."""
+    COUNT: gl.constexpr = s.shape[1] // 2
+    x = highest * p.scale
+    near = (x < NEAR) & ((m + NEAR) * p.softcap > NEAR_DEPTH)
+    wide = (x < WIDE) & ((m + WIDE) * p.softcap > WIDE_DEPTH)
+    way = gl.where(near, 0, gl.where(wide, 1, 2))
+    given = [
+        s, top[:, None].broadcast_to(s.shape), gl.full_like(s, p.scale), gl.full_like(s, p.c),
+        way[:, None].broadcast_to(s.shape),
+    ]  # fmt: skip
+    ASM: gl.constexpr = _bent_asm(COUNT, C.HEALTH)
+    IN_OUT: gl.constexpr = _bent_constraints(COUNT, C.HEALTH)
+    if C.HEALTH:
+        return gl.inline_asm_elementwise(
+            ASM, IN_OUT, given, dtype=(gl.float32, gl.float32), is_pure=True, pack=COUNT
+        )
+    w = gl.inline_asm_elementwise(ASM, IN_OUT, given, dtype=gl.float32, is_pure=True, pack=COUNT)
+    return w, w
+
+
+@gluon.jit
+def _row_tanh(x):
+    return 1.0 - 2.0 / (1.0 + _exp2(x * 2.8853900817779268))
 
 
 @gluon.jit
@@ -313,7 +414,7 @@ def _scalar(t_buf, f):
 
 
 @gluon.jit
-def _producer(p, C: gl.constexpr, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs, t_buf, bars):
+def _producer(p, C: gl.constexpr, q_desc, k_desc, v_desc, bias_desc, bufs, bars):
     count = 0
     turn = 0
     r = 0
@@ -322,7 +423,7 @@ def _producer(p, C: gl.constexpr, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs
         b, h, tile = _where(p, t)
         right, npart, blocks, hi, flo, fhi = _plan(p, C, b, h, tile)
         now = Tile(t, b, h, tile, right, npart, blocks, hi, flo, fhi)
-        _publish(t_buf, bars, r, now)
+        _publish(bufs.t, bars, r, now)
         r += 1
         hk = h // p.group
         if blocks > 0:
@@ -330,7 +431,7 @@ def _producer(p, C: gl.constexpr, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs
                 mbarrier.wait(bars.q_empty.index(w), (turn & 1) ^ 1)
                 mbarrier.expect(bars.q_ready.index(w), q_desc.block_type.nbytes)
                 tma_load(
-                    q_desc, [b, h, tile * C.BM + w * 64, 0], bars.q_ready.index(w), q_bufs.index(w)
+                    q_desc, [b, h, tile * C.BM + w * 64, 0], bars.q_ready.index(w), bufs.q.index(w)
                 )
             turn += 1
             for i in range(blocks):
@@ -339,18 +440,28 @@ def _producer(p, C: gl.constexpr, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs
                 phase = (count // C.STAGES) & 1
                 mbarrier.wait(bars.empty.index(stage), phase ^ 1)
                 mbarrier.expect(bars.k_ready.index(stage), k_desc.block_type.nbytes)
-                tma_load(k_desc, [b, hk, j, 0], bars.k_ready.index(stage), k_bufs.index(stage))
+                tma_load(k_desc, [b, hk, j, 0], bars.k_ready.index(stage), bufs.k.index(stage))
+                if C.TILED:
+                    for w in gl.static_range(C.CONSUMERS):
+                        mbarrier.wait(bars.bias_empty.index(w), (count & 1) ^ 1)
+                        mbarrier.expect(bars.bias_ready.index(w), bias_desc.block_type.nbytes)
+                        tma_load(
+                            bias_desc,
+                            [gl.where(p.bias_sb == 0, 0, b), gl.where(p.bias_sh == 0, 0, h),
+                             tile * C.BM + w * 64, j],
+                            bars.bias_ready.index(w), bufs.bias.index(w),
+                        )  # fmt: skip
                 # Values are released with the keys of the next block.
                 if not C.EARLY:
                     after = count + 1
                     mbarrier.wait(bars.empty.index(after % C.STAGES), ((after // C.STAGES) & 1) ^ 1)
-                stage = count % v_bufs.shape[0]
+                stage = count % bufs.v.shape[0]
                 mbarrier.expect(bars.v_ready.index(stage), v_desc.block_type.nbytes)
-                tma_load(v_desc, [b, hk, j, 0], bars.v_ready.index(stage), v_bufs.index(stage))
+                tma_load(v_desc, [b, hk, j, 0], bars.v_ready.index(stage), bufs.v.index(stage))
                 count += 1
         t = gl.num_programs(0) + gl.atomic_add(p.scratch_ptr, 1)
     gdc_launch_dependents()
-    _publish(t_buf, bars, r, Tile(t, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+    _publish(bufs.t, bars, r, Tile(t, 0, 0, 0, 0, 0, 0, 0, 0, 0))
     # The last program to end leaves the counters as it found them.
     if gl.atomic_add(p.scratch_ptr + 1, 1) == gl.num_programs(0) - 1:
         gl.store(p.scratch_ptr, 0)
@@ -441,7 +552,7 @@ def _logits(p, C: gl.constexpr, s, b, h, rows, start, lane, MASKED: gl.constexpr
     cols = start + lane
     if C.SOFTCAP:
         s = _quick_tanh(s, p.scale) if C.GENTLE else _tanh(s * p.scale)
-    if C.BIAS:
+    if C.BIAS and not C.TILED:
         s = s * (p.softcap if C.SOFTCAP else p.scale)
         x = _cells(
             p, C, p.bias_ptr, p.bias_sb, p.bias_sh, p.bias_sq, p.bias_sk, b, h, rows, cols
@@ -487,11 +598,21 @@ def _lift(p, C: gl.constexpr, m, highest):
 
 
 @gluon.jit
-def _weights(p, C: gl.constexpr, s, top):
-    """2^y of the logits relative to the maximum: (weights, Σ of them, Σ of them times y)."""
-    y = gl.fma(s, gl.full_like(s, p.c), (-top)[:, None].broadcast_to(s.shape))
-    w = _exp2(y)
-    return w, _sum(w), _sum(w * y) if C.HEALTH else 0.0
+def _weights(p, C: gl.constexpr, s, m, b, h, rows, start, lane, MASKED: gl.constexpr):
+    """A block's weights 2^y, y = c·s - m: (they, Σ of them, Σ of them times y, m, shift, factor).
+
+    The maximum is lifted first: see `_lift`.
+    """
+    if C.SOFTCAP and C.GENTLE and not C.BIAS and not MASKED:
+        highest = gl.max(s, 1)
+        m, top, delta, alpha = _lift(p, C, m, _row_tanh(highest * p.scale))
+        y, w = _bend(p, C, s, top, m, highest)
+    else:
+        s = _logits(p, C, s, b, h, rows, start, lane, MASKED)
+        m, top, delta, alpha = _lift(p, C, m, gl.max(s, 1))
+        y = gl.fma(s, gl.full_like(s, p.c), (-top)[:, None].broadcast_to(s.shape))
+        w = _exp2(y)
+    return w, _sum(w), _sum(w * y) if C.HEALTH else 0.0, m, delta, alpha
 
 
 @gluon.jit
@@ -522,12 +643,47 @@ def _unpack(pairs, dtype: gl.constexpr, layout: gl.constexpr):
 
 
 @gluon.jit
+def _widen(pairs, dtype: gl.constexpr, layout: gl.constexpr):
+    """Packed pairs as float32, [64, N]."""
+    if dtype == gl.bfloat16:
+        FIRST: gl.constexpr = "shl.b32 $0, $1, 16;"
+        SECOND: gl.constexpr = "and.b32 $0, $1, 0xffff0000;"
+    else:
+        FIRST: gl.constexpr = "{ .reg .b16 a, b; mov.b32 {a, b}, $1; cvt.f32.f16 $0, a; }"
+        SECOND: gl.constexpr = "{ .reg .b16 a, b; mov.b32 {a, b}, $1; cvt.f32.f16 $0, b; }"
+    low = gl.inline_asm_elementwise(FIRST, "=f,r", [pairs], dtype=gl.float32, is_pure=True, pack=1)
+    high = gl.inline_asm_elementwise(
+        SECOND, "=f,r", [pairs], dtype=gl.float32, is_pure=True, pack=1
+    )
+    both = gl.join(low, high).reshape([64, pairs.shape[1] * 2])
+    return gl.convert_layout(both, layout, assert_trivial=True)
+
+
+@gluon.jit
 def _arrived(C: gl.constexpr, bufs, ready, count, wanted=True):
     """The keys or values of block number `count`, once they are there."""
     STAGES: gl.constexpr = bufs.shape[0]
     stage = count % STAGES
     mbarrier.wait(ready.index(stage), (count // STAGES) & 1, pred=wanted)
     return bufs.index(stage).reshape([C.BN, bufs.shape[-1]])
+
+
+@gluon.jit
+def _begun(p, C: gl.constexpr, W: gl.constexpr, bufs, bars, count, L: gl.constexpr):
+    """What block number `count`'s dot products are added to: its bias, divided by the scale."""
+    mbarrier.wait(bars.bias_ready.index(W), count & 1)
+    cells = bufs.bias.index(W).reshape([64, C.BN]).slice(0, L.instr_shape[1], dim=1).load(L)
+    fence_async_shared()  # TMA writes there next
+    _release(bars.bias_empty.index(W))
+    low, high = cells.to(gl.int16, bitcast=True).reshape([64, cells.shape[1] // 2, 2]).split()
+    pairs = low.to(gl.uint16, bitcast=True).to(gl.int32) | high.to(gl.int32) << 16
+    x = _widen(pairs, bufs.bias.dtype, L) * (1.0 / p.scale)
+    if C.HEALTH:  # -inf masks; the fill's product with a weight of 0 is a number
+        x = gl.inline_asm_elementwise(
+            "max.NaN.f32 $0, $1, $2;", "=f,f,f", [x, gl.full_like(x, p.fill)], dtype=gl.float32,
+            is_pure=True, pack=1,
+        )  # fmt: skip
+    return x
 
 
 @gluon.jit
@@ -563,8 +719,7 @@ def _step(
     lane,
     seed,
     qa,
-    k_bufs,
-    v_bufs,
+    bufs,
     bars,
     count,
     zero,
@@ -583,11 +738,13 @@ def _step(
     OVERLAP, `w` brings the weights of the block before, and takes this block's to the next step.
     """
     stage = count % C.STAGES
-    k = _arrived(C, k_bufs, bars.k_ready, count).permute([1, 0])
+    k = _arrived(C, bufs.k, bars.k_ready, count).permute([1, 0])
     if C.OVERLAP:
-        v = _arrived(C, v_bufs, bars.v_ready, count - 1)
+        v = _arrived(C, bufs.v, bars.v_ready, count - 1)
         _take(bars.turns, W, count)
-    s = warpgroup_mma(qa, k, zero, use_acc=False, is_async=True)  # [64, BN]
+    SL: gl.constexpr = zero.type.layout
+    begun = _begun(p, C, W, bufs, bars, count, SL) if C.TILED else zero
+    s = warpgroup_mma(qa, k, begun, use_acc=C.TILED, is_async=True)  # [64, BN]
     if C.DROP:
         words = draw(seed, b * p.heads + h, first_row, start, C.BN)
     if C.OVERLAP:
@@ -595,17 +752,17 @@ def _step(
         _pass(C, bars.turns, W)
         s = warpgroup_mma_wait(1, [s])
     else:
-        v = _arrived(C, v_bufs, bars.v_ready, count)
+        v = _arrived(C, bufs.v, bars.v_ready, count)
         s, o = warpgroup_mma_wait(0, [s, o])
         _release(bars.empty.index(stage))
-    s = _logits(p, C, s, b, h, rows, start, lane, MASKED and C.MASKED)
-    m, top, delta, alpha = _lift(p, C, m, gl.max(s, 1))
+    w, sums, mean, m, delta, alpha = _weights(
+        p, C, s, m, b, h, rows, start, lane, MASKED and C.MASKED
+    )
+    if C.DROP:
+        w = left(w, words, p.threshold)
     if C.OVERLAP:
         o = warpgroup_mma_wait(0, [o])
         _release(bars.empty.index(stage))
-    w, sums, mean = _weights(p, C, s, top)
-    if C.DROP:
-        w = left(w, words, p.threshold)
     if C.HEALTH:
         e = _row(alpha) * (e + _row(delta) * l) + mean
     l = l * _row(alpha) + sums
@@ -617,34 +774,32 @@ def _step(
 
 
 @gluon.jit
-def _first(C: gl.constexpr, W: gl.constexpr, FL: gl.constexpr, q, k_bufs, bars, count, wanted):
+def _first(p, C: gl.constexpr, W: gl.constexpr, FL: gl.constexpr, q, bufs, bars, count, wanted):
     """The logits of a tile's first block, left in flight; where none is wanted, of anything."""
     WIDTH: gl.constexpr = FL.instr_shape[1]
-    k = _arrived(C, k_bufs, bars.k_ready, count, wanted).slice(0, WIDTH).permute([1, 0])
+    k = _arrived(C, bufs.k, bars.k_ready, count, wanted).slice(0, WIDTH).permute([1, 0])
     if C.OVERLAP:
         _take(bars.turns, W, count)
-    zero = gl.zeros([64, WIDTH], gl.float32, FL)
-    s = warpgroup_mma(q, k, zero, use_acc=False, is_async=True)
+    begun = gl.zeros([64, WIDTH], gl.float32, FL)
+    if C.TILED:
+        begun = _begun(p, C, W, bufs, bars, count, FL)
+    s = warpgroup_mma(q, k, begun, use_acc=C.TILED, is_async=True)
     if C.OVERLAP:
         _pass(C, bars.turns, W)
     return s
 
 
 @gluon.jit
-def _next(
-    C: gl.constexpr, W: gl.constexpr, FL: gl.constexpr, q, k_bufs, t_buf, bars, count, turn, r
-):
+def _next(p, C: gl.constexpr, W: gl.constexpr, FL: gl.constexpr, q, bufs, bars, count, turn, r):
     """A tile's record and, in flight, the logits of its first block."""
-    now = _receive(t_buf, bars, r)
+    now = _receive(bufs.t, bars, r)
     mbarrier.wait(bars.q_ready.index(W), turn & 1, pred=now.blocks > 0)
-    s = _first(C, W, FL, q, k_bufs, bars, count, now.blocks > 0)
+    s = _first(p, C, W, FL, q, bufs, bars, count, now.blocks > 0)
     return s, now
 
 
 @gluon.jit
-def _consumer(
-    p, C: gl.constexpr, W: gl.constexpr, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars
-):
+def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, bufs, bars):
     SL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, C.BN, 16])
     OL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, C.DV, 16])
     PL: gl.constexpr = gl.DotOperandLayout(0, OL, 2)
@@ -655,8 +810,8 @@ def _consumer(
     FIRST_QL: gl.constexpr = gl.DotOperandLayout(0, FL, 2)
     ROWS: gl.constexpr = gl.SliceLayout(1, SL)
     APART: gl.constexpr = not C.OVERLAP and not C.BAND
-    dtype: gl.constexpr = q_bufs.dtype
-    q = q_bufs.index(W).reshape([64, C.D])
+    dtype: gl.constexpr = bufs.q.dtype
+    q = bufs.q.index(W).reshape([64, C.D])
     seed = seed_at(p.seed_ptr) if C.DROP else 0
     count = 0
     turn = 0
@@ -664,10 +819,10 @@ def _consumer(
     if APART and W > 0:
         mbarrier.wait(bars.turns.index(W), 0)
     if C.EARLY:
-        s, now = _next(C, W, FL, q, k_bufs, t_buf, bars, count, turn, 0)
+        s, now = _next(p, C, W, FL, q, bufs, bars, count, turn, 0)
         s = warpgroup_mma_wait(0, [s])
     else:
-        now = _receive(t_buf, bars, 0)
+        now = _receive(bufs.t, bars, 0)
     while now.t < p.total:
         first_row = now.tile * C.BM + W * 64
         this_b = now.b
@@ -686,9 +841,12 @@ def _consumer(
             beyond = now.hi - (gl.maximum(reach, 0) + C.BN - 1) // C.BN
             skip = gl.minimum(gl.maximum(beyond, 0), now.right)
         for i in range(skip):
-            _arrived(C, k_bufs, bars.k_ready, count)
-            _arrived(C, v_bufs, bars.v_ready, count)
+            _arrived(C, bufs.k, bars.k_ready, count)
+            _arrived(C, bufs.v, bars.v_ready, count)
             mbarrier.arrive(bars.empty.index(count % C.STAGES), count=1)
+            if C.TILED:
+                mbarrier.wait(bars.bias_ready.index(W), count & 1)
+                mbarrier.arrive(bars.bias_empty.index(W), count=1)
             if C.OVERLAP:
                 _take(bars.turns, W, count)
                 _pass(C, bars.turns, W)
@@ -707,7 +865,7 @@ def _consumer(
             first_q = q
         if now.blocks > skip:
             if not C.EARLY:
-                s = _first(C, W, FL, first_q, k_bufs, bars, count, True)
+                s = _first(p, C, W, FL, first_q, bufs, bars, count, True)
                 s = warpgroup_mma_wait(0, [s])
             _release(bars.empty.index(count % C.STAGES))
             if APART:
@@ -715,11 +873,11 @@ def _consumer(
             start = _block(p, C, now, skip) * C.BN
             first_rows = gl.convert_layout(rows, gl.SliceLayout(1, FL), assert_trivial=True)
             first_lane = gl.arange(0, WIDTH, gl.SliceLayout(0, FL))
-            s = _logits(p, C, s, now.b, now.h, first_rows, start, first_lane, C.MASKED)
             first_m = gl.convert_layout(m, gl.SliceLayout(1, FL), assert_trivial=True)
-            first_m, top, delta, alpha = _lift(p, C, first_m, gl.max(s, 1))
+            w, l, mean, first_m, delta, alpha = _weights(
+                p, C, s, first_m, now.b, now.h, first_rows, start, first_lane, C.MASKED
+            )
             m = gl.convert_layout(first_m, ROWS, assert_trivial=True)
-            w, l, mean = _weights(p, C, s, top)
             if C.DROP:
                 words = draw(seed, now.b * p.heads + now.h, first_row, start, WIDTH)
                 w = left(w, words, p.threshold)
@@ -727,7 +885,7 @@ def _consumer(
                 e = mean
             w = _pack(w, dtype)
             if not C.OVERLAP:
-                v = _arrived(C, v_bufs, bars.v_ready, count).slice(0, WIDTH)
+                v = _arrived(C, bufs.v, bars.v_ready, count).slice(0, WIDTH)
                 barrier()  # else the compiler guards the next such wait, in every step
                 o = warpgroup_mma_init(o)
                 o = warpgroup_mma(_unpack(w, dtype, PL), v, o, use_acc=False, is_async=True)
@@ -736,22 +894,22 @@ def _consumer(
                 start = _block(p, C, now, i) * C.BN
                 count += 1
                 w, o, m, l, e = _step(
-                    p, C, W, True, now.b, now.h, first_row, rows, start, lane, seed, qa, k_bufs,
-                    v_bufs, bars, count, zero, w, o, m, l, e, OL, PL, dtype,
+                    p, C, W, True, now.b, now.h, first_row, rows, start, lane, seed, qa, bufs,
+                    bars, count, zero, w, o, m, l, e, OL, PL, dtype,
                 )  # fmt: skip
             for i in range(gl.maximum(now.npart, skip + 1), now.blocks):
                 start = _block(p, C, now, i) * C.BN
                 count += 1
                 w, o, m, l, e = _step(
-                    p, C, W, False, now.b, now.h, first_row, rows, start, lane, seed, qa, k_bufs,
-                    v_bufs, bars, count, zero, w, o, m, l, e, OL, PL, dtype,
+                    p, C, W, False, now.b, now.h, first_row, rows, start, lane, seed, qa, bufs,
+                    bars, count, zero, w, o, m, l, e, OL, PL, dtype,
                 )  # fmt: skip
             if C.OVERLAP:
-                v = _arrived(C, v_bufs, bars.v_ready, count)
+                v = _arrived(C, bufs.v, bars.v_ready, count)
                 o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)
             count += 1
             if C.EARLY:
-                s, now = _next(C, W, FL, q, k_bufs, t_buf, bars, count, turn, r)
+                s, now = _next(p, C, W, FL, q, bufs, bars, count, turn, r)
                 s, o = warpgroup_mma_wait(0, [s, o])
             else:
                 o = warpgroup_mma_wait(0, [o])
@@ -759,7 +917,7 @@ def _consumer(
             if APART:
                 _pass(C, bars.turns, W)
             if C.EARLY:
-                s, now = _next(C, W, FL, q, k_bufs, t_buf, bars, count, turn, r)
+                s, now = _next(p, C, W, FL, q, bufs, bars, count, turn, r)
                 s = warpgroup_mma_wait(0, [s])
         if not C.QREG and not C.ALIAS:
             if now.blocks > 0:
@@ -768,7 +926,7 @@ def _consumer(
         o = o * gl.convert_layout(factor, gl.SliceLayout(1, OL))[:, None]
         tma.store_wait(0)
         barrier()
-        tile_o = o_bufs.index(W)
+        tile_o = bufs.o.index(W)
         tile_o.reshape([64, C.DV]).store(o.to(dtype))
         fence_async_shared()
         tma_store(o_desc, [this_b, this_h, first_row, 0], tile_o)
@@ -778,7 +936,7 @@ def _consumer(
             if now.blocks > 0:
                 mbarrier.arrive(bars.q_empty.index(W), count=1)
         if not C.EARLY:
-            now = _receive(t_buf, bars, r)
+            now = _receive(bufs.t, bars, r)
         r += 1
     tma.store_wait(0)
 
@@ -794,7 +952,9 @@ def _finish(p, C: gl.constexpr, b, h, first_row, o, m, l, e, SL: gl.constexpr, O
     # Zero times any number is zero, times an infinity or NaN it is NaN.
     strange = gl.convert_layout(gl.sum(o * 0.0, 1), gl.SliceLayout(1, SL))
     odd = (gl.abs(top) > LIMIT) | (strange != 0.0) | (l * 0.0 != 0.0)
-    if not C.DENSE and not C.BIAS:
+    if C.TILED:  # the tensor cores round what they add to products that are much smaller
+        odd = odd | (gl.abs(top) > 1024.0)
+    if not C.DENSE:
         # Nothing was summed where there may be keys in view: perhaps all their logits are -inf.
         last = gl.minimum(rows + p.high, p.nk - 1) if C.BAND else rows * 0 + (p.nk - 1)
         first = gl.maximum(rows + p.low, 0) if C.LEFT else rows * 0
@@ -837,7 +997,7 @@ UNSPECIALISED = [
 
 @gluon.jit(do_not_specialize=UNSPECIALISED)
 def forward_kernel(
-    q_desc, k_desc, v_desc, o_desc,
+    q_desc, k_desc, v_desc, o_desc, bias_desc,
     lse_ptr, max_ptr, ent_ptr, scratch_ptr, heads, group, nq, nk, tiles, heads_total, section,
     total, scale, c, fill, softcap, sinks_ptr, low, high, plan_ptr, plan_sb, plan_sh, list_ptr,
     list_width, spans_ptr, spans_sb, spans_sh, spans_sq, dense_ptr, dense_sb, dense_sh, dense_sq,
@@ -886,13 +1046,29 @@ def forward_kernel(
     turns = gl.allocate_shared_memory(gl.int64, [C.CONSUMERS, 1], mbarrier.MBarrierLayout())
     for w in gl.static_range(C.CONSUMERS):
         mbarrier.init(turns.index(w), count=1)
-    bars = Bars(q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns)
+    bias_bufs = turns  # not read
+    bias_ready = turns
+    bias_empty = turns
+    if C.TILED:
+        BAR: gl.constexpr = mbarrier.MBarrierLayout()
+        bias_bufs = gl.allocate_shared_memory(
+            bias_desc.dtype, [C.CONSUMERS, 1, 1, 64, C.BN], bias_desc.layout
+        )
+        bias_ready = gl.allocate_shared_memory(gl.int64, [C.CONSUMERS, 1], BAR)
+        bias_empty = gl.allocate_shared_memory(gl.int64, [C.CONSUMERS, 1], BAR)
+        for w in gl.static_range(C.CONSUMERS):
+            mbarrier.init(bias_ready.index(w), count=1)
+            mbarrier.init(bias_empty.index(w), count=1)
+    bars = Bars(
+        q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns, bias_ready, bias_empty
+    )  # fmt: skip
+    bufs = Bufs(q_bufs, k_bufs, v_bufs, bias_bufs, o_bufs, t_buf)
     if C.CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (_consumer, (p, C, 0, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars)),
-                (_consumer, (p, C, 1, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars)),
-                (_producer, (p, C, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs, t_buf, bars)),
+                (_consumer, (p, C, 0, o_desc, bufs, bars)),
+                (_consumer, (p, C, 1, o_desc, bufs, bars)),
+                (_producer, (p, C, q_desc, k_desc, v_desc, bias_desc, bufs, bars)),
             ],
             [4, 1],
             [240, 24],
@@ -900,10 +1076,10 @@ def forward_kernel(
     else:
         gl.warp_specialize(
             [
-                (_consumer, (p, C, 0, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars)),
-                (_consumer, (p, C, 1, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars)),
-                (_consumer, (p, C, 2, o_desc, o_bufs, q_bufs, k_bufs, v_bufs, t_buf, bars)),
-                (_producer, (p, C, q_desc, k_desc, v_desc, q_bufs, k_bufs, v_bufs, t_buf, bars)),
+                (_consumer, (p, C, 0, o_desc, bufs, bars)),
+                (_consumer, (p, C, 1, o_desc, bufs, bars)),
+                (_consumer, (p, C, 2, o_desc, bufs, bars)),
+                (_producer, (p, C, q_desc, k_desc, v_desc, bias_desc, bufs, bars)),
             ],
             [4, 4, 1],
             [160, 160, 24],
@@ -911,4 +1087,4 @@ def forward_kernel(
 
 
 # What every partition reads: the kernel's arguments between its descriptors and its constants.
-Params = namedtuple("Params", forward_kernel.arg_names[4:-1])
+Params = namedtuple("Params", forward_kernel.arg_names[5:-1])

@@ -202,17 +202,22 @@ def bound(arguments: tuple[Any, ...]) -> list[Any]:
     return [describe(*x) if isinstance(x, Described) else x for x in arguments]
 
 
-def _kind(argument: Any) -> Any:
-    """What Triton compiles an argument for: its type, whether it is 1 or a multiple of 16."""
-    if isinstance(argument, int):
-        return 1 if argument == 1 else (argument % 16 == 0, -(1 << 31) <= argument < 1 << 31)
-    if isinstance(argument, torch.Tensor):
-        return argument.dtype, argument.data_ptr() % 16 == 0
-    if isinstance(argument, Described):
-        return argument.tensor.dtype, *argument[1:]
-    if isinstance(argument, tuple):
-        return tuple([_kind(part) for part in argument])
-    return type(argument)
+def _kind(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What Triton compiles arguments for: types, and whether a number is 1 or a multiple of 16."""
+    found: list[Any] = []
+    for argument in arguments:
+        if isinstance(argument, int):
+            small = -(1 << 31) <= argument < 1 << 31
+            found.append(1 if argument == 1 else (argument % 16 == 0, small))
+        elif isinstance(argument, torch.Tensor):
+            found.append((argument.dtype, argument.data_ptr() % 16 == 0))
+        elif isinstance(argument, Described):
+            found.append((argument.tensor.dtype, *argument[1:]))
+        elif isinstance(argument, tuple):
+            found.append(_kind(argument))
+        else:
+            found.append(type(argument))
+    return tuple(found)
 
 
 def start(

@@ -54,6 +54,15 @@ def in_pairs(array: torch.Tensor) -> bool:
     return step == 1 and array.data_ptr() % 16 == 0 and all(n % 2 == 0 for n in strides)
 
 
+def in_tiles(bias: torch.Tensor) -> bool:
+    """Whether TMA can bring tiles of a bias [B|1, H|1, Nq|1, Nk|1]: a cell of its own for each."""
+    *leading, row, step = broadcast_strides(bias, 4)
+    return (
+        bias.element_size() == 2 and step == 1 and row > 0 and bias.data_ptr() % 16 == 0
+        and all(n % 8 == 0 and n >= 0 for n in (*leading, row))
+    )  # fmt: skip
+
+
 def mask_arguments(allowed: Allowed, device: torch.device) -> MaskArguments:
     """The parts of `allowed`, on the device; remembered unless an array of the caller's is one."""
     host, spans = allowed.spans, None
