@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.errors import ArgumentError, FileError
-from limelight.intake import read_bounded
-from limelight.learn.experiments.rescue import (
-    MOST_BYTES,
-    REMEDIES,
-    Remedies,
-    Rescue,
-    recorded,
-    remedies,
-)
+from limelight.errors import ArgumentError
+from limelight.learn.experiments.rescue import REMEDIES, Remedies, Rescue, remedies
+from limelight.learn.experiments.results import read
 
 FIGURES = {
     "loss": "loss, nats a character",
@@ -125,13 +117,11 @@ def ends(values: NDArray[np.float64], digits: int = 3) -> str:
 
 def scaling(path: Path | None = None) -> Scaling:
     """The shipped results of the scaling experiment, or those in another file of its kind."""
-    held = path or Path(str(files("limelight.learn.experiments"))) / "scaling.json"
-    text = read_bounded(held, MOST_BYTES)
-    try:
-        data, facts = recorded(text)
-        return Scaling(facts, tuple(_runs(run) for run in data["runs"]))
-    except (ValueError, TypeError, KeyError):
-        raise FileError(f"{held}: not the results of examples/scaling.py") from None
+    return read(path, "scaling.json", "examples/scaling.py", _scaling)
+
+
+def _scaling(facts: dict[str, Any], data: dict[str, Any]) -> Scaling:
+    return Scaling(facts, tuple(_runs(run) for run in data["runs"]))
 
 
 def _runs(run: dict[str, Any]) -> Runs:

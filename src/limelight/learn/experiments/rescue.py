@@ -6,15 +6,14 @@ examples/remedies.py trains the models, examples/make_runs.py gathers what comes
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.errors import ArgumentError, FileError
-from limelight.intake import from_json, read_bounded
+from limelight.errors import ArgumentError
+from limelight.learn.experiments.results import read
 from limelight.writing.tables import columns
 
 REMEDIES = {
@@ -25,7 +24,6 @@ REMEDIES = {
     "norm": "normalised queries and keys",
 }
 CURVES = ("loss", "largest", "entropy")
-MOST_BYTES = 16 << 20  # of a file of results
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,28 +118,17 @@ def held_out(runs: tuple[Rescue, ...]) -> NDArray[np.float64]:
     return np.array([run.held_out for run in runs], np.float64)
 
 
-def recorded(text: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a file of results holds, and the facts in it; an error of Python where it holds none."""
-    data = from_json(text.decode())
-    facts = dict(data["facts"])
-    if not data["runs"] or not all(type(facts[name]) is int for name in ("steps", "seeds")):
-        raise ValueError("no runs, or no numbers about them")
-    return data, facts
-
-
 def remedies(path: Path | None = None) -> Remedies:
     """The shipped results of the experiment of remedies, or those in another file of its kind.
 
     >>> [bool(run.died) for run in remedies().at("norm", 0.1)]
     [False, False, False]
     """
-    held = path or Path(str(files("limelight.learn.experiments"))) / "remedies.json"
-    text = read_bounded(held, MOST_BYTES)
-    try:
-        data, facts = recorded(text)
-        return Remedies(facts, tuple(_rescue(run, data["steps"]) for run in data["runs"]))
-    except (ValueError, TypeError, KeyError):
-        raise FileError(f"{held}: not the results of examples/make_runs.py") from None
+    return read(path, "remedies.json", "examples/make_runs.py", _remedies)
+
+
+def _remedies(facts: dict[str, Any], data: dict[str, Any]) -> Remedies:
+    return Remedies(facts, tuple(_rescue(run, data["steps"]) for run in data["runs"]))
 
 
 def _rescue(run: dict[str, Any], steps: list[int]) -> Rescue:
