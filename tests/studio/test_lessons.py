@@ -127,7 +127,7 @@ def test_the_whole_course_runs_and_asks_nobody(open_tab: Callable[..., Any], hom
 def test_what_needs_the_studio_says_so(open_tab: Callable[..., Any]) -> None:
     page = open_tab()
     page.get_by_role("link", name="read a real model").click()
-    page.get_by_text("limelight studio").wait_for()
+    page.get_by_text("limelight studio").first.wait_for()
     page.get_by_role("link", name="Back to the lessons").click()
     page.locator("#step").wait_for()
 

@@ -57,7 +57,7 @@ def test_a_page_that_is_left_asks_for_nothing_more(open_tab: Open, from_: str) -
 
 def test_from_learn_to_a_capture_and_back(open_tab: Open) -> None:
     page = open_tab("#/learn/map")
-    page.get_by_role("link", name="Open it in Explore").click()
+    page.locator("#map").get_by_role("link", name="Open it in Explore").click()
     page.get_by_role("application", name="Weights of").wait_for()
     page.go_back()
     page.get_by_role("heading", name="Apply now").wait_for()
