@@ -22,10 +22,9 @@ studio: .venv/installed .venv/smollm2 $(STATIC)  ## the local web app, built and
 demo: .venv/installed  ## what there is, in the terminal, in ten seconds
 	@$(PY) -m limelight demo
 
-# Three workers share two cores, since many tests wait for a browser or a process. Threads that wait
-# sleep, and a worker without tests takes another's.
+# Two workers share the cores: threads that wait sleep, and a worker without tests takes the other's.
 TESTS := OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 \
-	$(PY) -m pytest -q -n 3 --dist worksteal --hypothesis-profile=ci
+	$(PY) -m pytest -q -n 2 --dist worksteal --hypothesis-profile=ci
 
 test: .venv/test .venv/chromium $(STATIC)  ## everything that finishes in minutes
 	@$(MAKE) --no-print-directory -j 2 lint web-test

@@ -586,5 +586,5 @@ def test_overhead(tmp_path: Path) -> None:
             step()
             monitor.step()
             recorded.append(time.perf_counter() - start)
-    extra = np.median(recorded) - np.median(plain)
-    assert extra / (50 * np.median(plain)) < 0.02
+    extra = min(recorded) - min(plain)  # the rounds that others disturbed least
+    assert extra / (50 * min(plain)) < 0.02
