@@ -121,7 +121,8 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
     batch, heads, nq, nk = call.batch, call.query_heads, call.queries, call.keys
     d, dv = padded(call.head_size), padded(call.value_size)
     mask = mask_arguments(call.allowed, device)
-    bent = call.softcap is not None and (health or not gentle(call))
+    quick = max(d, dv) <= 128 and not health and gentle(call)
+    bent = call.softcap is not None and not quick
     tiled = (
         call.bias is not None and call.softcap is None and max(d, dv) <= 128 and in_tiles(call.bias)
     )

@@ -597,13 +597,19 @@ def _lift(p, C: gl.constexpr, m, highest):
     return new, top, delta, _exp2(delta)
 
 
+@gluon.constexpr_function
+def _bends(C, masked):
+    """Whether `_bend` makes a block's exponents, and its powers with them."""
+    return C.SOFTCAP.value and C.GENTLE.value and not C.BIAS.value and not masked
+
+
 @gluon.jit
-def _weights(p, C: gl.constexpr, s, m, b, h, rows, start, lane, MASKED: gl.constexpr):
-    """A block's weights 2^y, y = c·s - m: (they, Σ of them, Σ of them times y, m, shift, factor).
+def _exponents(p, C: gl.constexpr, s, m, b, h, rows, start, lane, MASKED: gl.constexpr):
+    """y = c·s - m of a block: (y, 2^y where `_bends`, m, shift, rescaling factor).
 
     The maximum is lifted first: see `_lift`.
     """
-    if C.SOFTCAP and C.GENTLE and not C.BIAS and not MASKED:
+    if _bends(C, MASKED):
         highest = gl.max(s, 1)
         m, top, delta, alpha = _lift(p, C, m, _row_tanh(highest * p.scale))
         y, w = _bend(p, C, s, top, m, highest)
@@ -611,8 +617,16 @@ def _weights(p, C: gl.constexpr, s, m, b, h, rows, start, lane, MASKED: gl.const
         s = _logits(p, C, s, b, h, rows, start, lane, MASKED)
         m, top, delta, alpha = _lift(p, C, m, gl.max(s, 1))
         y = gl.fma(s, gl.full_like(s, p.c), (-top)[:, None].broadcast_to(s.shape))
+        w = y
+    return y, w, m, delta, alpha
+
+
+@gluon.jit
+def _weights(C: gl.constexpr, y, w, MASKED: gl.constexpr):
+    """2^y, where they are not w already: (weights, Σ of them, Σ of them times y)."""
+    if not _bends(C, MASKED):
         w = _exp2(y)
-    return w, _sum(w), _sum(w * y) if C.HEALTH else 0.0, m, delta, alpha
+    return w, _sum(w), _sum(w * y) if C.HEALTH else 0.0
 
 
 @gluon.jit
@@ -755,14 +769,13 @@ def _step(
         v = _arrived(C, bufs.v, bars.v_ready, count)
         s, o = warpgroup_mma_wait(0, [s, o])
         _release(bars.empty.index(stage))
-    w, sums, mean, m, delta, alpha = _weights(
-        p, C, s, m, b, h, rows, start, lane, MASKED and C.MASKED
-    )
-    if C.DROP:
-        w = left(w, words, p.threshold)
+    y, w, m, delta, alpha = _exponents(p, C, s, m, b, h, rows, start, lane, MASKED and C.MASKED)
     if C.OVERLAP:
         o = warpgroup_mma_wait(0, [o])
         _release(bars.empty.index(stage))
+    w, sums, mean = _weights(C, y, w, MASKED and C.MASKED)
+    if C.DROP:
+        w = left(w, words, p.threshold)
     if C.HEALTH:
         e = _row(alpha) * (e + _row(delta) * l) + mean
     l = l * _row(alpha) + sums
@@ -874,10 +887,11 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, bufs, bars):
             first_rows = gl.convert_layout(rows, gl.SliceLayout(1, FL), assert_trivial=True)
             first_lane = gl.arange(0, WIDTH, gl.SliceLayout(0, FL))
             first_m = gl.convert_layout(m, gl.SliceLayout(1, FL), assert_trivial=True)
-            w, l, mean, first_m, delta, alpha = _weights(
+            y, w, first_m, delta, alpha = _exponents(
                 p, C, s, first_m, now.b, now.h, first_rows, start, first_lane, C.MASKED
             )
             m = gl.convert_layout(first_m, ROWS, assert_trivial=True)
+            w, l, mean = _weights(C, y, w, C.MASKED)
             if C.DROP:
                 words = draw(seed, now.b * p.heads + now.h, first_row, start, WIDTH)
                 w = left(w, words, p.threshold)

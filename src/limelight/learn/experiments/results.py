@@ -30,7 +30,7 @@ def read(
     try:
         data = from_json(text.decode())
         facts = dict(data["facts"])
-        if not data["runs"] or not all(type(facts[name]) is int for name in ("steps", "seeds")):
+        if not data["runs"] or not all(type(facts[count]) is int for count in ("steps", "seeds")):
             raise ValueError("no runs, or no numbers about them")
         return make(facts, data)
     except (ValueError, TypeError, KeyError):
