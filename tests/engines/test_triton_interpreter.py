@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,31 @@ def test_under_the_interpreter(chosen: str) -> None:
         [*command, "-m", chosen], cwd=root, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _patched_once() -> Iterator[None]:
+    """Triton turns its language's words into the interpreter's at every call of a helper, which
+    takes a third of the time: the launch has done so, and here it is done again only where not."""
+    if not INSIDE:
+        yield
+        return
+    from triton import language
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang
+
+    @cache
+    def words(fn: Any) -> list[Any]:
+        both = (language, language.core)
+        return [each for each in both if any(value is each for value in fn.__globals__.values())]
+
+    def unless_patched(fn: Any) -> Any:
+        return patch(fn) if any(language.core.is_builtin(w.load) for w in words(fn)) else None
+
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(interpreter, "_patch_lang", unless_patched)
+        yield
 
 
 def _pair(case: Case, dtype: str = "float32", drops: float | None = None) -> tuple[Any, Any]:

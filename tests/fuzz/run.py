@@ -35,7 +35,7 @@ class Tally:
     refused: int = 0
     hangs: int = 0
     slowest: float = 0.0
-    peak: int = 0  # bytes that the process held at most
+    peak: int = 0  # bytes that the process held at most, over an input
     wrong: list[str] = field(default_factory=list)
 
     @property
@@ -123,10 +123,10 @@ def inputs(ending: str, count: int, seed: int) -> Iterator[tuple[str, bytes]]:
 
 def fuzz(count: int, seed: int = 1, keep: Path | None = None, tell: Any = None) -> list[Tally]:
     """Every reader over the corpus and `count` mutations; `keep` takes what went wrong."""
-    tallies = []
-    with tempfile.TemporaryDirectory() as folder:
+    tallies, worker = [], Worker()
+    with tempfile.TemporaryDirectory() as folder, contextlib.closing(worker):
         for reader in READERS.values():
-            tally, worker = Tally(reader.name), Worker()
+            tally = Tally(reader.name)
             for number, (name, data) in enumerate(inputs(reader.ending, count, seed)):
                 path = Path(folder) / f"x{reader.ending}"
                 path.write_bytes(data)
@@ -146,7 +146,6 @@ def fuzz(count: int, seed: int = 1, keep: Path | None = None, tell: Any = None) 
                     (keep / f"{reader.name.replace(' ', '-')}-{number}{reader.ending}").write_bytes(
                         data
                     )
-            worker.close()
             tallies.append(tally)
             if tell is not None:
                 tell(tally)

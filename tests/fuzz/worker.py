@@ -25,14 +25,21 @@ def main() -> None:
     print("ready", file=told, flush=True)
     for line in asked:
         reader, path = json.loads(line)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is that of this input
         try:
             with contextlib.redirect_stderr(None):
                 outcome: str = READERS[reader].read(Path(path))
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
             outcome = f"wrong: {type(error).__name__}: {str(error)[:400]} ({where.filename}:{where.lineno})"
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps({"outcome": outcome, "peak": peak}), file=told, flush=True)
+        print(json.dumps({"outcome": outcome, "peak": _peak()}), file=told, flush=True)
+
+
+def _peak() -> int:
+    """Bytes that this process has held at most since that was last forgotten."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    held = next(line for line in lines if line.startswith("VmHWM:"))
+    return int(held.split()[1]) * 1024
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from functools import cache
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -35,14 +37,18 @@ def create_app(
     return Guard(inner, keys=keys, hosts=hosts, port=port, limits=studio.limits, secure=secure)
 
 
-def _routes(studio: Studio) -> list[BaseRoute]:
-    description = describe(ENDPOINTS)
+@cache
+def _description() -> dict[str, Any]:
+    """Made when it is first asked for: it takes as long as the rest of a start."""
+    return describe(ENDPOINTS)
 
+
+def _routes(studio: Studio) -> list[BaseRoute]:
     async def healthz(_: Request) -> Response:
         return answer({"status": "ok", "under_way": studio.work.under_way})
 
     async def openapi(_: Request) -> Response:
-        return answer(description)
+        return answer(_description())
 
     async def unknown(request: Request) -> Response:
         if "text/html" in request.headers.get("accept", ""):  # a person's browser
