@@ -6,7 +6,8 @@
     page      a tab that is let in; a console error, an uncaught exception or a request that is not
               for the studio fails the test that caused it
 
-A window of the browser is dear, so one that a test leaves is emptied and used by the next.
+A window of the browser is dear, so one that a test leaves is emptied and used by the next. It waits
+on a page of the studio's own, as another's would end the process that has compiled the scripts.
 
 Where Chromium or the built page is missing the browser tests are skipped, saying so; with CI=true
 that is an error, so that a machine that should run them cannot quietly leave them out.
@@ -271,7 +272,7 @@ class Window:
                 other.close()
         self.page.unroute_all()
         self.page.evaluate("sessionStorage.clear(), localStorage.clear()")
-        self.page.goto("about:blank")
+        self.page.goto(f"{self.watcher.origin}/healthz")
         self.page.mouse.move(-9, -9)
         self.context.clear_cookies()
         self.context.clear_permissions()
