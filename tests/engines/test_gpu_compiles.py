@@ -44,6 +44,10 @@ GRADIENTS: dict[str, tuple[int, dict[str, Any]]] = {
     "128, entropy": (128, {"entropy": True}),
     "64, dropout": (64, {"dropout": True}),
     "128, dropout, causal": (128, {"dropout": True, "causal": True}),
+    "128, bias, causal": (128, {"bias": "bfloat16", "causal": True}),
+    "128, bias, entropy": (128, {"bias": "bfloat16", "entropy": True}),
+    "64, bias, dropout": (64, {"bias": "bfloat16", "dropout": True}),
+    "128": (128, {}),
 }
 CHIPS = {"4090": (89, 99 << 10), "A100": (80, 163 << 10), "H100": (90, 227 << 10)}
 PORTABLE: dict[str, tuple[str, int, dict[str, Any]]] = {
@@ -59,21 +63,24 @@ PORTABLE: dict[str, tuple[str, int, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("kind", quick(HOPPER))
 def test_hopper(kind: str) -> None:
-    said = _in_a_process("hopper", kind)
-    assert "serialized" not in said, said
-    found = re.search(r"(\d+) bytes spill stores", said)
-    assert found, said
-    assert int(found[1]) <= SPILLED, said
+    _fits(_in_a_process("hopper", kind))
 
 
 @pytest.mark.parametrize("kind", quick(GRADIENTS))
 def test_gradients(kind: str) -> None:
     said = _in_a_process("gradients", kind)
-    assert "serialized" not in said, said
     assert "ignored" not in said, said  # a warpgroup's own number of registers
+    _fits(said)
+
+
+def _fits(said: str) -> None:
+    assert "serialized" not in said, said
     found = re.search(r"(\d+) bytes spill stores", said)
     assert found, said
     assert int(found[1]) <= SPILLED, said
+    shared = re.search(r"(\d+) bytes shared", said)
+    assert shared, said
+    assert int(shared[1]) <= CHIPS["H100"][1], said
 
 
 @pytest.mark.slow
@@ -197,7 +204,7 @@ def assembled(compiled: Any, kernel: Any) -> str:
             [get_ptxas(90).path, "-v", "-arch=sm_90a", str(source), "-o", "/dev/null"],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
-    return done.stdout + done.stderr
+    return f"{done.stdout}{done.stderr}{code.metadata.shared} bytes shared"
 
 
 def portable(kind: str) -> str:

@@ -1,6 +1,7 @@
 """Before and after the Hopper backward: what it needs of each row, the query's gradient rounded.
 
-Both are bound by memory, so they do in one pass what belongs to the same rows.
+Both are bound by memory, so they do in one pass what belongs to the same rows. They go from the
+last rows to the first: what the pass between them reads first, and wrote last, is in L2.
 """
 
 # mypy: ignore-errors
@@ -14,22 +15,27 @@ LIMIT = tl.constexpr(8192.0)  # |logsumexp| in base 2 beyond which one FMA is no
 
 
 @triton.jit
+def _backwards():
+    return tl.num_programs(0) - 1 - tl.program_id(0)
+
+
+@triton.jit
 def before_kernel(
     output, grad, lse, lse_grad, entropy, h, stats, dq, sizes, padded,
     BM: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
 ):  # fmt: skip
     """Statistics of BM rows, [B, Hq, 2|4, padded], and zeros for dq [B, Hq, padded, D].
 
-    First the logsumexp in base 2: +inf where a row has no keys and past the last row, NaN for all
-    of a program's rows where one is beyond LIMIT. Second delta, third the entropy's gradient, see
-    `backward.Numbers`; there is no fourth, but TMA's blocks are powers of two.
+    First minus the logsumexp in base 2: -inf where a row has no keys and past the last row, NaN for
+    all of a program's rows where one is beyond LIMIT. Second delta, third the entropy's gradient,
+    see `backward.Numbers`; there is no fourth, but TMA's blocks are powers of two.
     """
-    tile, flat = split(tl.program_id(0), tl.cdiv(padded, BM))
+    tile, flat = split(_backwards(), tl.cdiv(padded, BM))
     rows = tile * BM + tl.arange(0, BM)
     exists = rows < sizes.nq
     at = tl.cast(flat, tl.int64) * sizes.nq + rows
     found = tl.load(lse + at, mask=exists, other=NOTHING)
-    binary = tl.where(found == NOTHING, float("inf"), found * LOG2E)
+    binary = tl.where(found == NOTHING, float("-inf"), -found * LOG2E)
     steep = tl.max(((found != NOTHING) & ~(tl.abs(binary) <= LIMIT)).to(tl.int32), 0) > 0
     binary = tl.where(steep, float("nan"), binary)
     delta = row_delta(output, grad, lse_grad, entropy, h, sizes, flat, rows, exists, DV)
@@ -50,7 +56,8 @@ def after_kernel(dq, grad_q, scratch, scale, sizes, padded, D: tl.constexpr):
 
     dq lies in blocks of 64 × 64 numbers, in each as the threads of a warpgroup hold it.
     """
-    tile, flat = split(tl.program_id(0), tl.cdiv(sizes.nq, 64))
+    number = _backwards()
+    tile, flat = split(number, tl.cdiv(sizes.nq, 64))
     head, b = split(flat, sizes.heads)
     rows = tile * 64 + tl.arange(0, 64)
     to = tl.cast(b, tl.int64) * grad_q.sb + tl.cast(head, tl.int64) * grad_q.sh
@@ -65,4 +72,4 @@ def after_kernel(dq, grad_q, scratch, scale, sizes, padded, D: tl.constexpr):
         x = tl.reshape(held, [64, 64]) * scale
         inside = (rows < sizes.nq)[:, None] & (cols < sizes.d)[None, :]
         tl.store(to + cols[None, :] * grad_q.sd, x.to(grad_q.ptr.dtype.element_ty), mask=inside)
-    tl.store(scratch + 2 + tl.program_id(0), 1, mask=whole == 0)
+    tl.store(scratch + 2 + number, 1, mask=whole == 0)

@@ -4,7 +4,7 @@ Map of the kernel
     backward_kernel  allocates the buffers and forks into the partitions below
     _producer        one warp: walks the tiles of keys and the rows that see them, issues the loads
     _consumer        one warpgroup of 64 keys: weights, dS, and the gradients of its keys and values
-    _summer          one warpgroup: dQ = dS·K of each item, added to global memory by TMA
+    _summer          one warpgroup: dQ = dS·K of each item, added to global memory by TMA; draws
     _rows            which blocks of rows see a tile of keys, and which of those in part
     _hide            zeros where the mask forbids
 
@@ -21,8 +21,14 @@ loop. With DEFER dK of an item is issued beside S of the next, under whose weigh
 barrier is waited for, or across the end of the loop: what is deferred crosses it as numbers.
 
 The weights are rounded before dS is made of them, and their float32 registers freed: 192 of 208
-hold accumulators. Row statistics come by TMA with the rows and are read when wanted. A weight that
-dropout takes is kept with its sign changed, so that one number tells both.
+hold accumulators. V·dOᵀ is added to -delta, rounded, and multiplied by the weights two at a time.
+Nothing after the exponents knows of masks: ptxas would make of it a choice in every cell. What is
+masked has the weight 0, and a NaN or infinity times that is left to care.
+
+Row statistics come by TMA with the rows and are read when wanted. A bias of 16 bits a cell comes by
+TMA too where it can; divided by the scale it is what K·Qᵀ is added to. What dropout takes is drawn
+by the summer, which has the time, an item ahead, and goes through shared memory as bits; a weight
+that falls is kept with its sign changed, so that one number tells both.
 
 Weights are 2^(c·s - L) by one FMA, L the logsumexp in base 2. Rows whose L is too large for that
 have NaN (`edges.LIMIT`), which spoils every tile they meet as a masked NaN does; tiles that hold a
@@ -30,7 +36,7 @@ NaN or infinity raise their flag, and `again.py` computes them with care.
 """
 
 # mypy: ignore-errors
-# ruff: noqa: RUF059, B007 (kernel code: results are unpacked whole)
+# ruff: noqa: RUF059, SIM102 (kernel code: results are unpacked whole)
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, NamedTuple
@@ -47,7 +53,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from limelight.engines.gpu.hopper_drops import fallen, mixed, seed_at, signed
+from limelight.engines.gpu.hopper_drops import fallen, fallen_held, mixed, seed_at, signed
 from limelight.engines.gpu.hopper_forward import (
     _exp2,
     _keep,
@@ -57,7 +63,7 @@ from limelight.engines.gpu.hopper_forward import (
     _scalar,
     _tanh,
     _unpack,
-    _widen,
+    _widened,
 )
 from limelight.engines.gpu.moved import barrier, reinterpret, tma_load, tma_store
 
@@ -80,6 +86,7 @@ class Config:
     SPANS: int
     DENSE: bool
     BIAS: bool
+    TILED: bool  # and its cells come by TMA
     SOFTCAP: bool
     GENTLE: bool  # a softcap of at most 64
     ENTROPY: bool
@@ -146,6 +153,8 @@ class Buffers(NamedTuple):
     ds: Any
     dq: Any
     out: Any
+    drawn: Any
+    bias: Any
     items: Any
     tile: Any
 
@@ -159,6 +168,10 @@ class Bars(NamedTuple):
     do_free: Any
     ds_full: Any
     ds_free: Any
+    drawn_full: Any
+    drawn_free: Any
+    bias_full: Any
+    bias_free: Any
     kv_full: Any
     kv_free: Any
     tile_full: Any
@@ -251,7 +264,7 @@ def _hear(buf, full, free, r):
 
 @gluon.jit
 def _producer(p, C: gl.constexpr, descs, s, bars):
-    q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc = descs
+    q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc, bias_desc = descs
     ONE: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     count = 0
     turn = 0
@@ -299,6 +312,16 @@ def _producer(p, C: gl.constexpr, descs, s, bars):
                     mbarrier.wait(bars.do_free.index(stage), ((count // C.OSTAGES) & 1) ^ 1)
                     mbarrier.expect(bars.do_full.index(stage), do_desc.block_type.nbytes)
                     tma_load(do_desc, [b, h, row0, 0], bars.do_full.index(stage), s.do.index(stage))
+                    if C.TILED:
+                        bias_b = gl.where(p.bias_sb == 0, 0, b)
+                        bias_h = gl.where(p.bias_sh == 0, 0, h)
+                        for w in gl.static_range(2):
+                            mbarrier.wait(bars.bias_free.index(w), (count & 1) ^ 1)
+                            mbarrier.expect(bars.bias_full.index(w), bias_desc.block_type.nbytes)
+                            tma_load(
+                                bias_desc, [bias_b, bias_h, row0, tile * 128 + 64 * w],
+                                bars.bias_full.index(w), s.bias.index(w),
+                            )  # fmt: skip
                     count += 1
         t = gl.num_programs(0) + gl.atomic_add(p.scratch, 1)
     _tell(s.tile, bars.tile_full, bars.tile_free, r, (t, 0, 0, 0, 0))
@@ -323,32 +346,32 @@ def _cells(p, ptr, sb, sh, sq, sk, b, h, first, row0, side, lane):
 
 @gluon.jit
 def _hide(p, C: gl.constexpr, x, b, h, first, row0, side, lane):
-    """x [64 keys, ROWS] with 0 where the mask forbids, and past the last key and row."""
+    """x [64 keys, ROWS] with -inf where the mask forbids, and past the last key and row."""
     keys = first + side
     last = gl.minimum(keys - p.low, p.nq - 1) if C.LEFT else keys * 0 + (p.nq - 1)
-    x = _keep(x, gl.where(keys < p.nk, last, -1) - row0, 0.0, "ge")
+    x = _keep(x, gl.where(keys < p.nk, last, -1) - row0, float("-inf"), "ge")
     if C.BAND:
-        x = _keep(x, keys - p.high - row0, 0.0, "le")
+        x = _keep(x, keys - p.high - row0, float("-inf"), "le")
     if C.SPANS > 0:
         base = p.spans + b.to(gl.int64) * p.spans_sb + h.to(gl.int64) * p.spans_sh
         base = base + row0.to(gl.int64) * p.spans_sq
         base = base + gl.minimum(lane, p.nq - 1 - row0) * p.spans_sq
         if C.SPANS == 1:
-            x = gl.where(keys[:, None] >= gl.load(base)[None, :], x, 0.0)
-            x = gl.where(keys[:, None] < gl.load(base + 1)[None, :], x, 0.0)
+            x = gl.where(keys[:, None] >= gl.load(base)[None, :], x, float("-inf"))
+            x = gl.where(keys[:, None] < gl.load(base + 1)[None, :], x, float("-inf"))
         else:
             inside = (keys < 0)[:, None] & (lane < 0)[None, :]
             for r in gl.static_range(C.SPANS):
                 begin = gl.load(base + 2 * r)[None, :]
                 end = gl.load(base + 2 * r + 1)[None, :]
                 inside = inside | ((keys[:, None] >= begin) & (keys[:, None] < end))
-            x = gl.where(inside, x, 0.0)
+            x = gl.where(inside, x, float("-inf"))
     if C.DENSE:
         seen = _cells(
             p, p.dense, p.dense_sb, p.dense_sh, p.dense_sq, p.dense_sk, b, h, first, row0, side,
             lane,
         )  # fmt: skip
-        x = gl.where(seen != 0, x, 0.0)
+        x = gl.where(seen != 0, x, float("-inf"))
     return x
 
 
@@ -362,8 +385,55 @@ def _numbers(C: gl.constexpr, stats, which: gl.constexpr, SL: gl.constexpr):
 
 
 @gluon.jit
+def _begun(p, C: gl.constexpr, W: gl.constexpr, s, bars, count, SL: gl.constexpr):
+    """What K·Qᵀ of item number `count` is added to: its bias, divided by the scale, turned."""
+    mbarrier.wait(bars.bias_full.index(W), count & 1)
+    cells = s.bias.index(W).reshape([C.ROWS, 64]).permute([1, 0]).load(SL)
+    fence_async_shared()  # TMA writes there next
+    _release(bars.bias_free.index(W))
+    return _widened(cells, SL) * (1.0 / p.scale)
+
+
+@gluon.jit
+def _below(C: gl.constexpr, stats, SL: gl.constexpr):
+    """What V·dOᵀ is added to: -delta, or with dropout 0, as the sum has a factor."""
+    if C.DROP:
+        return gl.zeros([64, C.ROWS], gl.float32, SL)
+    return -_numbers(C, stats, 1, SL).broadcast_to([64, C.ROWS])
+
+
+@gluon.jit
+def _times(pairs, others, dtype: gl.constexpr):
+    """Products of numbers packed in pairs."""
+    KIND: gl.constexpr = "bf16x2" if dtype == gl.bfloat16 else "f16x2"
+    return gl.inline_asm_elementwise(
+        "mul.rn." + KIND + " $0, $1, $2;", "=r,r,r", [pairs, others],
+        dtype=gl.int32, is_pure=True, pack=1,
+    )  # fmt: skip
+
+
+@gluon.jit
+def _less(pairs, others, dtype: gl.constexpr):
+    """Differences of numbers packed in pairs."""
+    KIND: gl.constexpr = "bf16x2" if dtype == gl.bfloat16 else "f16x2"
+    return gl.inline_asm_elementwise(
+        "sub.rn." + KIND + " $0, $1, $2;", "=r,r,r", [pairs, others],
+        dtype=gl.int32, is_pure=True, pack=1,
+    )  # fmt: skip
+
+
+@gluon.jit
+def _or_delta(weights, off, delta):
+    """dP - delta, and delta where a weight fell: it has the other sign, and there dP is 0."""
+    return gl.inline_asm_elementwise(
+        "{ .reg .b32 m; prmt.b32 m, $1, 0, 0xbb99; lop3.b32 $0, $2, $3, m, 0xd8; }",
+        "=r,r,r,r", [weights, off, delta], dtype=gl.int32, is_pure=True, pack=1,
+    )  # fmt: skip
+
+
+@gluon.jit
 def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
-    q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc = descs
+    q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc, bias_desc = descs
     ROWS: gl.constexpr = C.ROWS
     SL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, ROWS, 16])
     KL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, C.D, 16])
@@ -372,7 +442,6 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
     zero = gl.zeros([64, ROWS], gl.float32, SL)
     lane = gl.arange(0, ROWS, gl.SliceLayout(0, SL))
     side = gl.arange(0, 64, gl.SliceLayout(1, SL))
-    seed = seed_at(p.seed) if C.DROP else 0
     count = 0
     turn = 0
     r = 0
@@ -396,16 +465,15 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
             h = _scalar(s.items, count % 8 * 2 + 1)
             row0 = (told >> 1) * ROWS
             part = told & 1
-            if C.DROP:
-                flat = tile.b * p.heads + h
-                fell = fallen(seed, p.threshold, flat, tile.first + 64 * W, row0, ROWS)
             # Always 0, and not known to be: else the descriptors are kept, and spilt.
             nought = told >> 30
             k = s.k.index(nought).reshape([128, C.D]).slice(64 * W, 64)
             v = s.v.index(nought).reshape([128, C.DV]).slice(64 * W, 64)
-            x = warpgroup_mma(k, q.permute([1, 0]), zero, use_acc=False, is_async=True)
+            begun = _begun(p, C, W, s, bars, count, SL) if C.TILED else zero
+            x = warpgroup_mma(k, q.permute([1, 0]), begun, use_acc=C.TILED, is_async=True)
             if C.EARLY:
-                dp = warpgroup_mma(v, do.permute([1, 0]), zero, use_acc=False, is_async=True)
+                below = _below(C, s.stats.index(stage), SL)
+                dp = warpgroup_mma(v, do.permute([1, 0]), below, use_acc=not C.DROP, is_async=True)
             if C.DEFER:
                 ds16 = _unpack(pairs, dtype, gl.DotOperandLayout(0, KL, 2))
                 dk = warpgroup_mma(ds16, s.q.index(before).reshape([ROWS, C.D]), dk, is_async=True)
@@ -413,52 +481,54 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
             if C.SOFTCAP:
                 bent = _quick_tanh(x, p.bend) if C.GENTLE else _tanh(x * p.bend)
                 x = bent * p.softcap if C.BIAS else bent
-                slope = _pack(1.0 - bent * bent, gl.bfloat16)
-            elif C.BIAS:
+                slope = _pack(1.0 - bent * bent, dtype)
+            elif C.BIAS and not C.TILED:
                 x = x * p.scale
-            if C.BIAS:
+            if C.BIAS and not C.TILED:
                 extra = _cells(
                     p, p.bias, p.bias_sb, p.bias_sh, p.bias_sq, p.bias_sk, tile.b, h,
                     tile.first + 64 * W, row0, side, lane,
                 ).to(gl.float32)  # fmt: skip
                 x = x + extra
             stats = s.stats.index(stage)
-            less = (-_numbers(C, stats, 0, SL)).broadcast_to(x.shape)
+            less = _numbers(C, stats, 0, SL).broadcast_to(x.shape)
             y = gl.fma(x, gl.full_like(x, p.c), less)
-            w = _exp2(y)
-            if C.BIAS:
-                w = gl.where(extra == float("-inf"), 0.0, w)
+            if C.BIAS and not C.TILED:
+                y = gl.where(extra == float("-inf"), float("-inf"), y)
             if part != 0:
-                w = _hide(p, C, w, tile.b, h, tile.first + 64 * W, row0, side, lane)
+                y = _hide(p, C, y, tile.b, h, tile.first + 64 * W, row0, side, lane)
+            w = _exp2(y)
             if C.ENTROPY:
                 share = gl.where(w == 0.0, 0.0, w * y) * _numbers(C, stats, 2, SL)
-                share = _pack(share, gl.bfloat16)
-            if C.DROP:
-                w = signed(w, fell, SL)
+                share = _pack(share, dtype)
             weights = _pack(w, dtype)
+            if C.DROP:
+                mbarrier.wait(bars.drawn_full.index(count % 2), (count // 2) & 1)
+                fell = s.drawn.index(count % 2).slice(4 * W, 4, dim=1).permute([1, 0])
+                weights = signed(weights, fell.load(fallen_held(ROWS)))
             if C.DEFER:
                 dk = warpgroup_mma_wait(0, [dk])
                 barrier()
                 mbarrier.expect(bars.q_free.index(before), 0, pred=i > 0)
             if not C.EARLY:
                 mbarrier.wait(bars.do_full.index(ostage), (count // C.OSTAGES) & 1)
-                dp = warpgroup_mma(v, do.permute([1, 0]), zero, use_acc=False, is_async=True)
+                below = _below(C, stats, SL)
+                dp = warpgroup_mma(v, do.permute([1, 0]), below, use_acc=not C.DROP, is_async=True)
             w16 = mixed(weights, dtype) if C.DROP else weights
             w16 = _unpack(w16, dtype, gl.DotOperandLayout(0, VL, 2))
             dv = warpgroup_mma(w16, do, dv, is_async=True)
             dp = warpgroup_mma_wait(1, [dp])
-            w = _widen(weights, dtype, SL)
             if C.DROP:
-                dp = gl.where(w < 0.0, 0.0, dp) * p.drop_factor
-                w = gl.abs(w)
-            ds = w * (dp - _numbers(C, stats, 1, SL))
+                delta = _numbers(C, stats, 1, SL).broadcast_to(dp.shape)
+                off = _pack(gl.fma(dp, gl.full_like(dp, p.drop_factor), -delta), dtype)
+                off = _or_delta(weights, off, _pack(delta, dtype))
+            else:
+                off = _pack(dp, dtype)
+            pairs = _times(weights, off, dtype)
             if C.ENTROPY:
-                ds = ds - _widen(share, gl.bfloat16, SL)
-            if part != 0:
-                ds = gl.where(w == 0.0, 0.0, ds)
+                pairs = _less(pairs, share, dtype)
             if C.SOFTCAP:
-                ds = ds * _widen(slope, gl.bfloat16, SL)
-            pairs = _pack(ds, dtype)
+                pairs = _times(pairs, slope, dtype)
             if C.DEFER:
                 dv = warpgroup_mma_wait(0, [dv])
             slot = count % 2
@@ -467,6 +537,8 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
             fence_async_shared()
             barrier()
             mbarrier.expect(bars.ds_full.index(slot), 0)
+            if C.DROP:
+                mbarrier.expect(bars.drawn_free.index(slot), 0)
             if C.DEFER:
                 mbarrier.expect(bars.do_free.index(ostage), 0)
             else:
@@ -556,12 +628,28 @@ def _part(C: gl.constexpr, part: gl.constexpr, dq_desc, s, bars, b, h, row0, slo
 
 
 @gluon.jit
+def _draw(p, C: gl.constexpr, seed, s, bars, tile, count):
+    """Which weights of item number `count` fall, for the consumers; the producer has told of it."""
+    slot = count % 2
+    mbarrier.wait(bars.q_full.index(count % C.STAGES), (count // C.STAGES) & 1)
+    row0 = (_scalar(s.items, count % 8 * 2) >> 1) * C.ROWS
+    flat = tile.b * p.heads + _scalar(s.items, count % 8 * 2 + 1)
+    mbarrier.wait(bars.drawn_free.index(slot), ((count // 2) & 1) ^ 1)
+    for half in gl.static_range(2):
+        fell = fallen(seed, p.threshold, flat, tile.first + 64 * half, row0, C.ROWS)
+        s.drawn.index(slot).slice(4 * half, 4, dim=1).store(fell)
+    barrier()
+    mbarrier.expect(bars.drawn_full.index(slot), 0)
+
+
+@gluon.jit
 def _summer(p, C: gl.constexpr, descs, s, bars):
-    q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc = descs
+    q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc, bias_desc = descs
     # In two parts of 64 rows × 64 columns: few registers.
     QL: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     k = s.k.index(0).reshape([128, C.D])
     zero = gl.zeros([64, 64], gl.float32, QL)
+    seed = seed_at(p.seed) if C.DROP else 0
     count = 0
     turn = 0
     r = 0
@@ -569,7 +657,13 @@ def _summer(p, C: gl.constexpr, descs, s, bars):
     while tile.t < p.total:
         some = tile.items > 0
         mbarrier.wait(bars.kv_full, turn & 1, pred=some)
+        if C.DROP:
+            if some:
+                _draw(p, C, seed, s, bars, tile, count)
         for i in range(tile.items):
+            if C.DROP:
+                if i + 1 < tile.items:
+                    _draw(p, C, seed, s, bars, tile, count + 1)
             slot = count % 2
             mbarrier.wait(bars.ds_full.index(slot), (count // 2) & 1)
             told = _scalar(s.items, count % 8 * 2)
@@ -595,7 +689,7 @@ UNSPECIALISED = [
 
 @gluon.jit(do_not_specialize=UNSPECIALISED)
 def backward_kernel(
-    q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc,
+    q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc, bias_desc,
     scratch, flags, heads, group, nq, nk, tiles, heads_total, section, total, scale, c, softcap,
     bend, low, high, listed, listed_sb, listed_sh, width, spans, spans_sb, spans_sh, spans_sq,
     dense, dense_sb, dense_sh, dense_sq, dense_sk, bias, bias_sb, bias_sh, bias_sq, bias_sk,
@@ -609,12 +703,16 @@ def backward_kernel(
         dense, dense_sb, dense_sh, dense_sq, dense_sk, bias, bias_sb, bias_sh, bias_sq, bias_sk,
         seed, threshold, drop_factor,
     )  # fmt: skip
-    descs = (q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc)
+    descs = (
+        q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc, bias_desc
+    )  # fmt: skip
     ST: gl.constexpr = C.STAGES
     dtype: gl.constexpr = q_desc.dtype
     COUNT: gl.constexpr = stats_desc.block_type.shape[2]
     FLAT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    PLAIN: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     TURNED: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    empty = gl.allocate_shared_memory(gl.int32, [1], FLAT)  # not read
     s = Buffers(
         q=gl.allocate_shared_memory(dtype, [ST, 1, 1, C.ROWS, C.D], q_desc.layout),
         do=gl.allocate_shared_memory(dtype, [C.OSTAGES, 1, 1, C.ROWS, C.DV], do_desc.layout),
@@ -624,6 +722,10 @@ def backward_kernel(
         ds=gl.allocate_shared_memory(dtype, [2, 128, C.ROWS], TURNED),
         dq=gl.allocate_shared_memory(gl.float32, [2, 1, 1, 16, 256], dq_desc.layout),
         out=gl.allocate_shared_memory(dtype, [2, 1, 1, 64, 64], dk_desc.layout),
+        drawn=gl.allocate_shared_memory(gl.uint32, [2, C.ROWS // 2, 8], PLAIN) if C.DROP else empty,
+        bias=gl.allocate_shared_memory(bias_desc.dtype, [2, 1, 1, C.ROWS, 64], bias_desc.layout)
+        if C.TILED
+        else empty,
         items=gl.allocate_shared_memory(gl.int32, [16, 1], FLAT),
         tile=gl.allocate_shared_memory(gl.int32, [10, 1], FLAT),
     )
@@ -635,6 +737,10 @@ def backward_kernel(
         do_free=gl.allocate_shared_memory(gl.int64, [C.OSTAGES, 1], BAR),
         ds_full=gl.allocate_shared_memory(gl.int64, [2, 1], BAR),
         ds_free=gl.allocate_shared_memory(gl.int64, [2, 1], BAR),
+        drawn_full=gl.allocate_shared_memory(gl.int64, [2, 1], BAR),
+        drawn_free=gl.allocate_shared_memory(gl.int64, [2, 1], BAR),
+        bias_full=gl.allocate_shared_memory(gl.int64, [2, 1], BAR),
+        bias_free=gl.allocate_shared_memory(gl.int64, [2, 1], BAR),
         kv_full=gl.allocate_shared_memory(gl.int64, [1], BAR),
         kv_free=gl.allocate_shared_memory(gl.int64, [1], BAR),
         tile_full=gl.allocate_shared_memory(gl.int64, [2, 1], BAR),
@@ -649,6 +755,10 @@ def backward_kernel(
     for i in gl.static_range(2):
         mbarrier.init(bars.ds_full.index(i), count=2)
         mbarrier.init(bars.ds_free.index(i), count=1)
+        mbarrier.init(bars.drawn_full.index(i), count=1)
+        mbarrier.init(bars.drawn_free.index(i), count=2)
+        mbarrier.init(bars.bias_full.index(i), count=1)
+        mbarrier.init(bars.bias_free.index(i), count=1)
         mbarrier.init(bars.tile_full.index(i), count=1)
         mbarrier.init(bars.tile_free.index(i), count=3)
     mbarrier.init(bars.kv_full, count=1)

@@ -3,8 +3,8 @@
 A thread of a warpgroup holds two neighbours in every eight columns of a product. In the forward
 pass columns are keys, and the sixteen of 64 that a thread holds in a row are one draw: `draw` gives
 its four words, `left` the weights that stay. In the backward pass columns are queries and rows are
-keys: a thread would use two cells of a draw. There each thread draws for two or four queries, the
-draw's sixteen bits go through shared memory, and `fallen` gives them as they are wanted.
+keys: a thread would use two cells of a draw. There another warpgroup draws, `fallen` gives sixteen
+bits for each draw, which go through shared memory, and `signed` takes them as they are wanted.
 """
 
 # mypy: ignore-errors
@@ -162,10 +162,10 @@ def _turned(rows):
 
 @gluon.jit
 def fallen(seed, threshold, head, first, row0, ROWS: gl.constexpr):
-    """For 64 keys from `first` on and ROWS rows from `row0` on: bits for each counter and two rows.
+    """For 64 keys from `first` on and ROWS rows from `row0` on: bits for two rows and each counter.
 
-    uint32 [1, 4, 1, ROWS/2]; bit 2·(j div 8) + j mod 2 is that of key first + j and the first of
-    the two rows, and 16 bits higher that of the second.
+    uint32 [ROWS/2, 4]; bit 2·(j div 8) + j mod 2 is that of key first + j and the first of the two
+    rows, and 16 bits higher that of the second.
     """
     DRAWN: gl.constexpr = gl.BlockedLayout([1, ROWS // 32], [1, 32], [4, 1], [1, 0])
     rows = row0 + gl.arange(0, ROWS, gl.SliceLayout(0, DRAWN))[None, :]
@@ -174,26 +174,31 @@ def fallen(seed, threshold, head, first, row0, ROWS: gl.constexpr):
     bits = _falls(_falls(d * 0, d, threshold), c, threshold)
     bits = _falls(_falls(bits, b, threshold), a, threshold)
     even, odd = bits.reshape([4, ROWS // 2, 2]).split()
-    HELD: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, _turned(ROWS)))
-    held = gl.convert_layout(even | odd << 16, HELD)
-    return gl.expand_dims(gl.expand_dims(held, 0), 2)
+    return (even | odd << 16).permute([1, 0])
+
+
+@gluon.constexpr_function
+def fallen_held(rows):
+    """How a warpgroup holds what `fallen` gives of its tile that lies keys by rows, turned."""
+    return gl.SliceLayout(0, gl.SliceLayout(2, _turned(rows)))
 
 
 @gluon.jit
-def signed(w, bits, LAYOUT: gl.constexpr):
-    """Weights [64 keys, rows] with the sign of those that fall changed."""
-    ROWS: gl.constexpr = w.shape[1]
-    T: gl.constexpr = _turned(ROWS)
+def signed(weights, bits):
+    """Weights [64 keys, rows], packed in pairs, with the sign of those that fall changed.
+
+    `bits` are `fallen`'s, turned: [4, rows/2].
+    """
+    T: gl.constexpr = _turned(2 * weights.shape[1])
+    bits = gl.expand_dims(gl.expand_dims(bits, 0), 2)
     eights = gl.arange(0, 8, gl.SliceLayout(1, gl.SliceLayout(2, gl.SliceLayout(3, T))))
     pairs = gl.arange(0, 2, gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(3, T))))
     eights = gl.expand_dims(gl.expand_dims(gl.expand_dims(eights, 1), 2), 3)
     pairs = gl.expand_dims(gl.expand_dims(gl.expand_dims(pairs, 0), 1), 3)
     up = (15 - 2 * eights - pairs).to(gl.uint32)
-    second = bits << up  # [8, 4, 2, ROWS/2], the bit of the second of two rows on top
-    first = second << 16
-    sign = gl.join(first, second).reshape([64, ROWS])
-    sign = gl.convert_layout(sign, LAYOUT, assert_trivial=True) & 0x80000000
-    return (w.to(gl.uint32, bitcast=True) ^ sign).to(gl.float32, bitcast=True)
+    signs = (bits << up) & 0x80008000  # [8, 4, 2, rows/2], the bits of a pair on top of its halves
+    signs = signs.to(gl.int32, bitcast=True).reshape(weights.shape)
+    return weights ^ gl.convert_layout(signs, weights.type.layout, assert_trivial=True)
 
 
 @gluon.jit

@@ -674,6 +674,14 @@ def _widen(pairs, dtype: gl.constexpr, layout: gl.constexpr):
 
 
 @gluon.jit
+def _widened(cells, layout: gl.constexpr):
+    """Numbers of 16 bits as float32, [64, N], packed in pairs until then."""
+    low, high = cells.to(gl.int16, bitcast=True).reshape([64, cells.shape[1] // 2, 2]).split()
+    pairs = low.to(gl.uint16, bitcast=True).to(gl.int32) | high.to(gl.int32) << 16
+    return _widen(pairs, cells.dtype, layout)
+
+
+@gluon.jit
 def _arrived(C: gl.constexpr, bufs, ready, count, wanted=True):
     """The keys or values of block number `count`, once they are there."""
     STAGES: gl.constexpr = bufs.shape[0]
@@ -689,9 +697,7 @@ def _begun(p, C: gl.constexpr, W: gl.constexpr, bufs, bars, count, L: gl.constex
     cells = bufs.bias.index(W).reshape([64, C.BN]).slice(0, L.instr_shape[1], dim=1).load(L)
     fence_async_shared()  # TMA writes there next
     _release(bars.bias_empty.index(W))
-    low, high = cells.to(gl.int16, bitcast=True).reshape([64, cells.shape[1] // 2, 2]).split()
-    pairs = low.to(gl.uint16, bitcast=True).to(gl.int32) | high.to(gl.int32) << 16
-    x = _widen(pairs, bufs.bias.dtype, L) * (1.0 / p.scale)
+    x = _widened(cells, L) * (1.0 / p.scale)
     if C.HEALTH:  # -inf masks; the fill's product with a weight of 0 is a number
         x = gl.inline_asm_elementwise(
             "max.NaN.f32 $0, $1, $2;", "=f,f,f", [x, gl.full_like(x, p.fill)], dtype=gl.float32,

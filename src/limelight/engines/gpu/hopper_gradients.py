@@ -17,7 +17,12 @@ from limelight.engines.gpu.backward import Numbers
 from limelight.engines.gpu.edges import after_kernel, before_kernel
 from limelight.engines.gpu.gradients import Figure
 from limelight.engines.gpu.hopper_backward import KEYS, Config, backward_kernel
-from limelight.engines.gpu.masks import MaskArguments, broadcast_strides, mask_arguments
+from limelight.engines.gpu.masks import (
+    MaskArguments,
+    broadcast_strides,
+    in_tiles,
+    mask_arguments,
+)
 from limelight.reference import Gradients, State
 
 LOG2E = math.log2(math.e)
@@ -40,14 +45,15 @@ class Tile:
     registers: int
 
 
-def tile_for(size: int, busy: bool, by_entropy: bool, drops: bool) -> Tile:
+def tile_for(size: int, busy: bool, by_entropy: bool, drops: bool, tiled: bool) -> Tile:
     """The tile for a padded size (64 or 128), as measured on an H200 at 2k to 16k.
 
-    Entropies' gradients, and what dropout draws beside other things, need room in shared memory.
+    Entropies' gradients, tiles of a bias and what dropout draws need room in shared memory.
     """
     if size == 128:
-        return Tile(64, 2 if by_entropy or (drops and busy) else 3, False, not busy, 208)
-    if busy or drops:  # a softcap, a bias or a mask read cell by cell needs the registers
+        stages = 2 if by_entropy or tiled or drops else 3
+        return Tile(64, stages, False, not (busy or drops), 208)
+    if busy or drops or tiled:  # a softcap or a mask read cell by cell needs the registers
         return Tile(64, 3, True, False, 184)
     return Tile(128, 2, False, False, 208)
 
@@ -116,15 +122,19 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
     batch, heads, nq, nk = call.batch, call.query_heads, call.queries, call.keys
     d, dv = (64 if size <= 64 else 128 for size in (call.head_size, call.value_size))
     mask = mask_arguments(call.allowed, device)
-    cells = call.bias is not None or mask.dense is not None or mask.slots > 1
-    busy = cells or call.softcap is not None or by_entropy
     drops = launch.drop_of(call)[0] is not None
-    tile = tile_for(max(d, dv), busy, by_entropy, drops)
+    tiled = (
+        call.bias is not None and call.softcap is None and in_tiles(call.bias)
+        and not (drops and max(d, dv) > 64)
+    )  # fmt: skip
+    cells = (call.bias is not None and not tiled) or mask.dense is not None or mask.slots > 1
+    busy = cells or call.softcap is not None or by_entropy
+    tile = tile_for(max(d, dv), busy, by_entropy, drops, tiled)
     rows, listed = tile.rows, mask.dense is not None or mask.slots > 0
     config = Config(
         D=d, DV=dv, ROWS=rows, STAGES=tile.stages, OSTAGES=2, LISTED=listed, BAND=mask.band,
         LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots, DENSE=mask.dense is not None,
-        BIAS=call.bias is not None, SOFTCAP=call.softcap is not None,
+        BIAS=call.bias is not None, TILED=tiled, SOFTCAP=call.softcap is not None,
         GENTLE=hopper.gentle(call), ENTROPY=by_entropy, DROP=drops,
         EARLY=tile.early, DEFER=tile.defer, REGS=tile.registers,
     )  # fmt: skip
@@ -135,7 +145,7 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
     least = -(-2 * processors // tiles) if call.group == 1 else max(1, round(processors / tiles))
     wished = max(least, L2_SHARE // bytes_a_head)
     section = blocks.together(batch * call.key_heads, wished, tiles, processors)
-    unit = hopper.unit(call)
+    unit = call.scale if tiled else hopper.unit(call)
     row_flags = batch * heads * -(-nq // 64)
     flags = row_flags + batch * call.key_heads * -(-nk // 64)
     numbers = (
@@ -158,6 +168,7 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
     read_query, read_key, read_value, read_grad = (
         launch.reader(x) for x in (call.query, call.key, call.value, grad_output)
     )
+    read_bias = launch.reader(call.bias) if tiled else None
     sizes, described, count = launch.sizes_of(call), launch.Described, 4 if by_entropy else 2
     sums = launch.shape_of((batch, heads, padded * d // 256, 256), device)
     figures = launch.shape_of((batch, heads, count, padded), device)
@@ -187,6 +198,7 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
             described(query, rows, d), described(grad_output, rows, dv),
             described(stats, count, rows, 0), described(key, KEYS, d), described(value, KEYS, dv),
             described(dq, 16, 256, 0), described(grads[1], 64, 64), described(grads[2], 64, 64),
+            described(read_bias(call.bias), rows, 64) if read_bias else None,
             scratch, row_flags, *numbers, *masks, call.bias, *bias_strides,
             *launch.drop_of(call),
         )  # fmt: skip

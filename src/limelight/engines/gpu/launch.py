@@ -142,7 +142,7 @@ class Launch:
 
     def _first(self, programs: int, arguments: tuple[Any, ...]) -> Compiled | None:
         """What other layouts compiled for such arguments, or None where Triton has launched it."""
-        key = (id(self.kernel), _current(), _kind(arguments), self.constants,
+        key = (id(self.kernel), _current(), _kind(arguments, self.kernel), self.constants,
                tuple(self.options.values()))  # fmt: skip
         self.compiled = _compiled.get(key)
         if self.compiled is None or _watched():
@@ -202,21 +202,34 @@ def bound(arguments: tuple[Any, ...]) -> list[Any]:
     return [describe(*x) if isinstance(x, Described) else x for x in arguments]
 
 
-def _kind(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+@lru_cache(KEPT)
+def _unspecialised(kernel: Any) -> frozenset[int]:
+    """The arguments whose numbers a kernel is not compiled for anew."""
+    return frozenset(param.num for param in kernel.params if param.do_not_specialize)
+
+
+def _kind(arguments: tuple[Any, ...], kernel: Any = None) -> tuple[Any, ...]:
     """What Triton compiles arguments for: types, and whether a number is 1 or a multiple of 16."""
+    loose = _unspecialised(kernel) if kernel is not None else ()
     found: list[Any] = []
-    for argument in arguments:
-        if isinstance(argument, int):
+    for i, argument in enumerate(arguments):
+        kind = type(argument)
+        if kind is int:
             small = -(1 << 31) <= argument < 1 << 31
-            found.append(1 if argument == 1 else (argument % 16 == 0, small))
+            if i in loose:
+                found.append(small)
+            else:
+                found.append(1 if argument == 1 else (argument % 16 == 0, small))
+        elif kind is float or argument is None:
+            found.append(kind)
+        elif kind is Described:
+            found.append((argument.tensor.dtype, *argument[1:]))
         elif isinstance(argument, torch.Tensor):
             found.append((argument.dtype, argument.data_ptr() % 16 == 0))
-        elif isinstance(argument, Described):
-            found.append((argument.tensor.dtype, *argument[1:]))
         elif isinstance(argument, tuple):
             found.append(_kind(argument))
         else:
-            found.append(type(argument))
+            found.append(kind)
     return tuple(found)
 
 
@@ -225,7 +238,7 @@ def start(
     constants: tuple[Any, ...], **options: int,
 ) -> None:  # fmt: skip
     """Launch a kernel on the current stream, by the launch kept for arguments of this kind."""
-    key = (id(kernel), _current(), _kind(arguments), constants, tuple(options.values()))
+    key = (id(kernel), _current(), _kind(arguments, kernel), constants, tuple(options.values()))
     kept = _launches.get(key)
     if kept is None:
         kept = _launches[key] = Launch(kernel, constants, **options)
