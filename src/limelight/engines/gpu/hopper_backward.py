@@ -91,9 +91,7 @@ class Config:
     GENTLE: bool  # a softcap of at most 64
     ENTROPY: bool
     DROP: bool
-    EARLY: bool
     DEFER: bool
-    REGS: int
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -459,8 +457,6 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
             q = s.q.index(stage).reshape([ROWS, C.D])
             do = s.do.index(ostage).reshape([ROWS, C.DV])
             mbarrier.wait(bars.q_full.index(stage), (count // C.STAGES) & 1)
-            if C.EARLY:
-                mbarrier.wait(bars.do_full.index(ostage), (count // C.OSTAGES) & 1)
             told = _scalar(s.items, count % 8 * 2)
             h = _scalar(s.items, count % 8 * 2 + 1)
             row0 = (told >> 1) * ROWS
@@ -471,13 +467,10 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
             v = s.v.index(nought).reshape([128, C.DV]).slice(64 * W, 64)
             begun = _begun(p, C, W, s, bars, count, SL) if C.TILED else zero
             x = warpgroup_mma(k, q.permute([1, 0]), begun, use_acc=C.TILED, is_async=True)
-            if C.EARLY:
-                below = _below(C, s.stats.index(stage), SL)
-                dp = warpgroup_mma(v, do.permute([1, 0]), below, use_acc=not C.DROP, is_async=True)
             if C.DEFER:
                 ds16 = _unpack(pairs, dtype, gl.DotOperandLayout(0, KL, 2))
                 dk = warpgroup_mma(ds16, s.q.index(before).reshape([ROWS, C.D]), dk, is_async=True)
-            x = warpgroup_mma_wait(1 if C.EARLY or C.DEFER else 0, [x])
+            x = warpgroup_mma_wait(1 if C.DEFER else 0, [x])
             if C.SOFTCAP:
                 bent = _quick_tanh(x, p.bend) if C.GENTLE else _tanh(x * p.bend)
                 x = bent * p.softcap if C.BIAS else bent
@@ -510,10 +503,9 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
                 dk = warpgroup_mma_wait(0, [dk])
                 barrier()
                 mbarrier.expect(bars.q_free.index(before), 0, pred=i > 0)
-            if not C.EARLY:
-                mbarrier.wait(bars.do_full.index(ostage), (count // C.OSTAGES) & 1)
-                below = _below(C, stats, SL)
-                dp = warpgroup_mma(v, do.permute([1, 0]), below, use_acc=not C.DROP, is_async=True)
+            mbarrier.wait(bars.do_full.index(ostage), (count // C.OSTAGES) & 1)
+            below = _below(C, stats, SL)
+            dp = warpgroup_mma(v, do.permute([1, 0]), below, use_acc=not C.DROP, is_async=True)
             w16 = mixed(weights, dtype) if C.DROP else weights
             w16 = _unpack(w16, dtype, gl.DotOperandLayout(0, VL, 2))
             dv = warpgroup_mma(w16, do, dv, is_async=True)
@@ -771,5 +763,5 @@ def backward_kernel(
             (_producer, (p, C, descs, s, bars)),
         ],
         [4, 4, 1],
-        [C.REGS, 488 - 2 * C.REGS, 24],
+        [208, 72, 24],
     )

@@ -33,29 +33,24 @@ Run = Callable[[Call, State, torch.Tensor, Figure, Figure, bool], Gradients]
 
 @dataclass(frozen=True)
 class Tile:
-    """How a head size is tiled: rows of an item, buffers of queries, order of a consumer's work.
-
-    `registers` are a consumer's; see `gpu/hopper_backward.py`.
-    """
+    """How a head size is tiled: rows of an item, buffers of queries, order of a consumer's work."""
 
     rows: int
     stages: int
-    early: bool
     defer: bool
-    registers: int
 
 
-def tile_for(size: int, busy: bool, by_entropy: bool, drops: bool, tiled: bool) -> Tile:
+def tile_for(size: int, busy: bool, crowded: bool, short: bool) -> Tile:
     """The tile for a padded size (64 or 128), as measured on an H200 at 2k to 16k.
 
-    Entropies' gradients, tiles of a bias and what dropout draws need room in shared memory.
+    `busy` where there is more to a cell than its weight, `crowded` where that leaves no registers
+    to defer anything, `short` where it takes room in shared memory.
     """
     if size == 128:
-        stages = 2 if by_entropy or tiled or drops else 3
-        return Tile(64, stages, False, not (busy or drops), 208)
-    if busy or drops or tiled:  # a softcap or a mask read cell by cell needs the registers
-        return Tile(64, 3, True, False, 184)
-    return Tile(128, 2, False, False, 208)
+        return Tile(64, 2 if short else 3, not crowded)
+    if busy:
+        return Tile(64, 3, True)
+    return Tile(128, 2, False)
 
 
 def can(call: Call) -> bool:
@@ -127,16 +122,17 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
         call.bias is not None and call.softcap is None and in_tiles(call.bias)
         and not (drops and max(d, dv) > 64)
     )  # fmt: skip
-    cells = (call.bias is not None and not tiled) or mask.dense is not None or mask.slots > 1
-    busy = cells or call.softcap is not None or by_entropy
-    tile = tile_for(max(d, dv), busy, by_entropy, drops, tiled)
+    read = call.bias is not None and not tiled  # cell by cell
+    crowded, short = by_entropy or drops or read, by_entropy or drops or tiled
+    more = call.softcap is not None or mask.dense is not None or mask.slots > 1
+    tile = tile_for(max(d, dv), crowded or short or more, crowded, short)
     rows, listed = tile.rows, mask.dense is not None or mask.slots > 0
     config = Config(
         D=d, DV=dv, ROWS=rows, STAGES=tile.stages, OSTAGES=2, LISTED=listed, BAND=mask.band,
         LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots, DENSE=mask.dense is not None,
         BIAS=call.bias is not None, TILED=tiled, SOFTCAP=call.softcap is not None,
         GENTLE=hopper.gentle(call), ENTROPY=by_entropy, DROP=drops,
-        EARLY=tile.early, DEFER=tile.defer, REGS=tile.registers,
+        DEFER=tile.defer,
     )  # fmt: skip
     padded, tiles = -(-nq // rows) * rows, -(-nk // KEYS)
     total, processors = tiles * batch * call.key_heads, blocks.chip(device).processors
