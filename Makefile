@@ -11,7 +11,7 @@ STATIC := src/limelight/studio/static/index.html
 export HF_HUB_OFFLINE = 1
 export PYTHONDONTWRITEBYTECODE =# many tests start Python: what it compiles once it keeps
 
-.PHONY: help studio demo test test-slow test-foreign lint web web-test wheel sdist support bench asan docs docs-site clean
+.PHONY: help studio demo test test-slow test-foreign lint web web-test web-types web-units wheel sdist support bench asan docs docs-site clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -44,8 +44,12 @@ lint: .venv/test  ## ruff and mypy, strict
 
 web: $(STATIC)  ## the pages, built from web/ into the package
 
-web-test: $(STATIC)  ## svelte-check, tsc and vitest
+web-test: web-types web-units  ## svelte-check, tsc and vitest
+
+web-types: $(STATIC)
 	$(PAGES) run check
+
+web-units: $(STATIC)
 	$(PAGES) run test
 
 bench: .venv/test  ## CPU: against torch's fused attention and the machine's limits

@@ -1,3 +1,4 @@
+// @vitest-environment happy-dom
 import { flushSync } from "svelte";
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { router } from "$lib/router.svelte";

@@ -1,4 +1,4 @@
-"""SmolLM2 in NumPy against Transformers on the same file."""
+"""The live SmolLM2, in NumPy, against Transformers on the same file."""
 
 from __future__ import annotations
 
@@ -10,22 +10,28 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from limelight import live
+from limelight import hf, live
 from limelight.live import Off
 from limelight.live.effects import outcomes
 from limelight.live.measure import Measure
 from limelight.live.run import log_softmax
-
-torch = pytest.importorskip("torch")
 
 SENTENCE = "The curious cat watched the bird on the old oak"
 EPS = float(np.finfo(np.float32).eps)
 TEN = [(0, 1), (2, 3), (5, 8), (9, 0), (11, 1), (13, 4), (17, 2), (19, 7), (24, 6), (29, 5)]
 
 
-def logits(theirs: Any, ids: tuple[int, ...], dtype: Any = torch.float32) -> Any:
-    model = theirs.model
+@pytest.fixture(scope="module")
+def ours(smollm2: hf.Loaded) -> Iterator[live.Model]:
+    limits = pytest.importorskip("threadpoolctl").threadpool_limits
+    with limits(1, user_api="blas"):
+        yield live.load("smollm2")
+
+
+def logits(smollm2: hf.Loaded, ids: tuple[int, ...], dtype: Any = torch.float32) -> Any:
+    model = smollm2.model
     model.set_attn_implementation("sdpa")
     try:
         with torch.no_grad():
@@ -51,40 +57,40 @@ def without(model: Any, layer: int, head: int) -> Iterator[None]:
         hook.remove()
 
 
-def test_logits(smollm2: live.Model, theirs: Any) -> None:
-    run = smollm2.run(SENTENCE, keep="all")
-    plain, truth = logits(theirs, run.ids), logits(theirs, run.ids, torch.float64)
+def test_logits(ours: live.Model, smollm2: hf.Loaded) -> None:
+    run = ours.run(SENTENCE, keep="all")
+    plain, truth = logits(smollm2, run.ids), logits(smollm2, run.ids, torch.float64)
     error = np.abs(run.logits - truth)
     floor = 8 * EPS * np.abs(truth).max()
     assert error.max() <= 2 * np.abs(plain - truth).max() + floor
     assert error.mean() <= 2 * np.abs(plain - truth).mean() + floor / 8
 
 
-def test_sixty_four_words(smollm2: live.Model, theirs: Any) -> None:
-    found = smollm2.write(SENTENCE, 64)
+def test_sixty_four_words(ours: live.Model, smollm2: hf.Loaded) -> None:
+    found = ours.write(SENTENCE, 64)
     given = torch.tensor([found.ids[: -found.written]])
-    expected = theirs.model.generate(
+    expected = smollm2.model.generate(
         given, attention_mask=torch.ones_like(given), max_new_tokens=64, do_sample=False
     )
     assert found.written == 64
     assert list(found.ids) == expected[0].tolist()
 
 
-def test_the_capture_is_that_of_hf(smollm2: live.Model, theirs: Any) -> None:
-    found, expected = smollm2.run(SENTENCE).capture, theirs.capture(SENTENCE, values=True)
-    theirs.model.double()
+def test_the_capture_is_that_of_hf(ours: live.Model, smollm2: hf.Loaded) -> None:
+    found, expected = ours.run(SENTENCE).capture, smollm2.capture(SENTENCE, values=True)
+    smollm2.model.double()
     try:
-        truth = theirs.capture(SENTENCE, values=True)
+        truth = smollm2.capture(SENTENCE, values=True)
     finally:
-        theirs.model.float()
+        smollm2.model.float()
     assert found.tokens == expected.tokens
     assert found.source["model"] == expected.source["model"]
-    for ours, plain, exact in zip(found, expected, truth, strict=True):
-        assert (ours.name, ours.layer, ours.kind) == (plain.name, plain.layer, plain.kind)
-        assert ours.mask == plain.mask
-        assert ours.scale == plain.scale
+    for mine, plain, exact in zip(found, expected, truth, strict=True):
+        assert (mine.name, mine.layer, mine.kind) == (plain.name, plain.layer, plain.kind)
+        assert mine.mask == plain.mask
+        assert mine.scale == plain.scale
         for part in ("query", "key", "value"):
-            a, b, c = (getattr(site, part) for site in (ours, plain, exact))
+            a, b, c = (getattr(site, part) for site in (mine, plain, exact))
             assert a.shape == b.shape
             floor = 8 * EPS * np.abs(c).max()
             assert np.abs(a - c).max() <= 2 * np.abs(b - c).max() + floor
@@ -93,46 +99,46 @@ def test_the_capture_is_that_of_hf(smollm2: live.Model, theirs: Any) -> None:
     )
 
 
-def test_effects_are_those_of_torch_hooks(smollm2: live.Model, theirs: Any) -> None:
-    run = smollm2.run(SENTENCE)
+def test_effects_are_those_of_torch_hooks(ours: live.Model, smollm2: hf.Loaded) -> None:
+    run = ours.run(SENTENCE)
     answer = run.next(1)[0].id
     offs = [Off(heads=[at]) for at in TEN]
     found = outcomes(run, offs, Measure(run.ids, answer))
     expected = []
     for layer, head in TEN:
-        with without(theirs.model, layer, head):
-            expected.append(float(log_softmax(logits(theirs, run.ids)[-1])[answer]))
+        with without(smollm2.model, layer, head):
+            expected.append(float(log_softmax(logits(smollm2, run.ids)[-1])[answer]))
     assert np.abs(found - expected).max() < 1e-4
     assert np.ptp(expected) > 0.5
 
 
 @pytest.mark.slow
-def test_the_table_of_all_heads(smollm2: live.Model) -> None:
-    found = smollm2.effects(SENTENCE)
+def test_the_table_of_all_heads(ours: live.Model) -> None:
+    found = ours.effects(SENTENCE)
     for layer, head in TEN:
-        single = smollm2.run(SENTENCE, [(layer, head)]).log_probability(str(found.answer))
+        single = ours.run(SENTENCE, [(layer, head)]).log_probability(str(found.answer))
         assert found.after[layer, head] == pytest.approx(single, abs=1e-4)
 
 
-def test_tokens_are_those_of_the_model(smollm2: live.Model, theirs: Any) -> None:
+def test_tokens_are_those_of_the_model(ours: live.Model, smollm2: hf.Loaded) -> None:
     texts = [
         SENTENCE, "In 1905 he's gone; they'll see—we've…", "\n\n\tdef f(x):\n        return x\n\n\n",
         "ünïcödé 猫 🎉 naïve", "a  b   c    ", "don't DON'T 'quote' ''", "<|im_start|>user\nHi<|im_end|>",
         " leading", "x" * 50, "3.14159e-10", "\r\n\r\n mixed \t tabs",
     ]  # fmt: skip
     for text in texts:
-        ids = smollm2.vocabulary.encode(text)
-        assert ids == theirs.tokenizer(text)["input_ids"], text
-        assert smollm2.vocabulary.decode(ids) == text
+        ids = ours.vocabulary.encode(text)
+        assert ids == smollm2.tokenizer(text)["input_ids"], text
+        assert ours.vocabulary.decode(ids) == text
 
 
 @pytest.mark.slow
 def test_heads_named_induction_are_those_that_repetition_hangs_on(
-    smollm2: live.Model, monkeypatch: pytest.MonkeyPatch
+    ours: live.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a sink that nobody misses; what python bench/live.py --induction prints."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
-    found = importlib.import_module("live").induction(smollm2)
+    found = importlib.import_module("live").induction(ours)
     looks = found["look hidden"]
     assert all(score >= 0.3 for _, _, _, score in looks["costliest"][:3])
     assert looks["mean_cost_of_induction"] > 5 * abs(looks["mean_cost_of_others"])
