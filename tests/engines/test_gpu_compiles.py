@@ -83,6 +83,19 @@ def _fits(said: str) -> None:
     assert int(shared[1]) <= CHIPS["H100"][1], said
 
 
+def test_other_lengths_are_the_same_kernel() -> None:
+    from limelight.engines.gpu import launch
+    from limelight.engines.gpu.hopper_forward import forward_kernel
+
+    names = forward_kernel.arg_names[:-1]
+    kinds = {
+        launch._kind(tuple(number if name == "nk" else 1.0 for name in names), forward_kernel)
+        for number in (1, 16, 1000, 1024, 1499)
+    }
+    assert len(kinds) == 1
+    assert launch._kind((1, 16, 17)) != launch._kind((1, 17, 17))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PORTABLE)
 def test_portable(kind: str) -> None:
