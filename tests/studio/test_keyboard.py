@@ -67,7 +67,9 @@ def test_patches_entries_and_light(open_tab: Open) -> None:
     press(page, "Enter")
     picture = page.get_by_role("application", name=re.compile("looks at, .* patches"))
     picture.focus()
-    press(page, "ArrowRight", "ArrowDown")
+    press(page, "ArrowRight")
+    page.get_by_text("the patch in row 1, column 2").first.wait_for()
+    press(page, "ArrowDown")
     place = grid.start + grid.columns + 1  # the second patch of the second row
     page.get_by_text("the patch in row 2, column 2").first.wait_for()
     page.get_by_role("button", name="Layer’s mean").focus()

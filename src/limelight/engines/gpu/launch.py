@@ -205,7 +205,8 @@ def bound(arguments: tuple[Any, ...]) -> list[Any]:
 @lru_cache(KEPT)
 def _unspecialised(kernel: Any) -> frozenset[int]:
     """The arguments whose numbers a kernel is not compiled for anew."""
-    return frozenset(param.num for param in kernel.params if param.do_not_specialize)
+    params = getattr(kernel, "params", ())  # an interpreted one has none
+    return frozenset(param.num for param in params if param.do_not_specialize)
 
 
 def _kind(arguments: tuple[Any, ...], kernel: Any = None) -> tuple[Any, ...]:
