@@ -123,9 +123,7 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
     mask = mask_arguments(call.allowed, device)
     quick = max(d, dv) <= 128 and not health and gentle(call)
     bent = call.softcap is not None and not quick
-    tiled = (
-        call.bias is not None and call.softcap is None and max(d, dv) <= 128 and in_tiles(call.bias)
-    )
+    tiled = max(d, dv) <= 128 and in_tiles(call)
     busy = bent or (call.bias is not None and not tiled) or mask.dense is not None
     drops = launch.drop_of(call)[0] is not None
     tile = tile_for(
@@ -140,7 +138,7 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
         and mask.high % 128 == 0 and 0 <= mask.high <= nk - nq
     )  # fmt: skip
     arrays = [array for array in (call.bias, mask.dense) if array is not None]
-    c = LOG2E * (call.scale if tiled else unit(call))
+    c = LOG2E * unit(call, tiled)
     config = hopper_forward.Config(
         D=d, DV=dv, BN=keys, STAGES=tile.stages, CONSUMERS=tile.consumers, HEALTH=health,
         MODE=mode, MASKED=not mask.everything or nk % keys != 0 or call.bias is not None,
@@ -197,11 +195,14 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
     return run
 
 
-def unit(call: Call) -> float:
+def unit(call: Call, tiled: bool) -> float:
     """What makes logits of the numbers that the kernels' exponents are of.
 
-    Those are dot products, tanh of them under a softcap, and logits as they are with a bias.
+    Those are dot products, tanh of them under a softcap, and logits as they are with a bias, unless
+    that comes in tiles, divided by the scale.
     """
+    if tiled:
+        return call.scale
     return 1.0 if call.bias is not None else call.softcap or call.scale
 
 

@@ -6,7 +6,7 @@ Map of the kernel
     _consumer        one warpgroup of 64 keys: weights, dS, and the gradients of its keys and values
     _summer          one warpgroup: dQ = dS·K of each item, added to global memory by TMA; draws
     _rows            which blocks of rows see a tile of keys, and which of those in part
-    _hide            zeros where the mask forbids
+    _hide            -inf where the mask forbids
 
 A tile is 128 keys of one key head, 64 for each consumer; an item is a block of ROWS rows of one of
 the query heads that share it, so that grouped heads sum into the same registers. Everything lies
@@ -401,21 +401,11 @@ def _below(C: gl.constexpr, stats, SL: gl.constexpr):
 
 
 @gluon.jit
-def _times(pairs, others, dtype: gl.constexpr):
-    """Products of numbers packed in pairs."""
+def _paired(WHAT: gl.constexpr, pairs, others, dtype: gl.constexpr):
+    """Products (mul) or differences (sub) of numbers packed in pairs."""
     KIND: gl.constexpr = "bf16x2" if dtype == gl.bfloat16 else "f16x2"
     return gl.inline_asm_elementwise(
-        "mul.rn." + KIND + " $0, $1, $2;", "=r,r,r", [pairs, others],
-        dtype=gl.int32, is_pure=True, pack=1,
-    )  # fmt: skip
-
-
-@gluon.jit
-def _less(pairs, others, dtype: gl.constexpr):
-    """Differences of numbers packed in pairs."""
-    KIND: gl.constexpr = "bf16x2" if dtype == gl.bfloat16 else "f16x2"
-    return gl.inline_asm_elementwise(
-        "sub.rn." + KIND + " $0, $1, $2;", "=r,r,r", [pairs, others],
+        WHAT + ".rn." + KIND + " $0, $1, $2;", "=r,r,r", [pairs, others],
         dtype=gl.int32, is_pure=True, pack=1,
     )  # fmt: skip
 
@@ -516,11 +506,11 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
                 off = _or_delta(weights, off, _pack(delta, dtype))
             else:
                 off = _pack(dp, dtype)
-            pairs = _times(weights, off, dtype)
+            pairs = _paired("mul", weights, off, dtype)
             if C.ENTROPY:
-                pairs = _less(pairs, share, dtype)
+                pairs = _paired("sub", pairs, share, dtype)
             if C.SOFTCAP:
-                pairs = _times(pairs, slope, dtype)
+                pairs = _paired("mul", pairs, slope, dtype)
             if C.DEFER:
                 dv = warpgroup_mma_wait(0, [dv])
             slot = count % 2

@@ -118,10 +118,7 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
     d, dv = (64 if size <= 64 else 128 for size in (call.head_size, call.value_size))
     mask = mask_arguments(call.allowed, device)
     drops = launch.drop_of(call)[0] is not None
-    tiled = (
-        call.bias is not None and call.softcap is None and in_tiles(call.bias)
-        and not (drops and max(d, dv) > 64)
-    )  # fmt: skip
+    tiled = in_tiles(call) and not (drops and max(d, dv) > 64)
     read = call.bias is not None and not tiled  # cell by cell
     crowded, short = by_entropy or drops or read, by_entropy or drops or tiled
     more = call.softcap is not None or mask.dense is not None or mask.slots > 1
@@ -141,7 +138,7 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
     least = -(-2 * processors // tiles) if call.group == 1 else max(1, round(processors / tiles))
     wished = max(least, L2_SHARE // bytes_a_head)
     section = blocks.together(batch * call.key_heads, wished, tiles, processors)
-    unit = call.scale if tiled else hopper.unit(call)
+    unit = hopper.unit(call, tiled)
     row_flags = batch * heads * -(-nq // 64)
     flags = row_flags + batch * call.key_heads * -(-nk // 64)
     numbers = (

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from limelight.call import Call
 from limelight.engines.gpu.kept import remember
 from limelight.masks.allowed import Allowed
 
@@ -54,8 +55,14 @@ def in_pairs(array: torch.Tensor) -> bool:
     return step == 1 and array.data_ptr() % 16 == 0 and all(n % 2 == 0 for n in strides)
 
 
-def in_tiles(bias: torch.Tensor) -> bool:
-    """Whether TMA can bring tiles of a bias [B|1, H|1, Nq|1, Nk|1]: a cell of its own for each."""
+def in_tiles(call: Call) -> bool:
+    """Whether TMA can bring tiles of a bias [B|1, H|1, Nq|1, Nk|1]: a cell of its own for each.
+
+    And whether dot products can be added to it, which a softcap forbids.
+    """
+    bias = call.bias
+    if bias is None or call.softcap is not None:
+        return False
     *leading, row, step = broadcast_strides(bias, 4)
     return (
         bias.element_size() == 2 and step == 1 and row > 0 and bias.data_ptr() % 16 == 0
