@@ -617,9 +617,9 @@ def _draw(p, C: gl.constexpr, seed, s, bars, tile, count):
     row0 = (_scalar(s.items, count % 8 * 2) >> 1) * C.ROWS
     flat = tile.b * p.heads + _scalar(s.items, count % 8 * 2 + 1)
     mbarrier.wait(bars.drawn_free.index(slot), ((count // 2) & 1) ^ 1)
-    for half in gl.static_range(2):
-        fell = fallen(seed, p.threshold, flat, tile.first + 64 * half, row0, C.ROWS)
-        s.drawn.index(slot).slice(4 * half, 4, dim=1).store(fell)
+    fell, others = fallen(seed, p.threshold, flat, tile.first, row0, C.ROWS)
+    s.drawn.index(slot).slice(0, 4, dim=1).store(fell)
+    s.drawn.index(slot).slice(4, 4, dim=1).store(others)
     barrier()
     mbarrier.expect(bars.drawn_full.index(slot), 0)
 

@@ -1,10 +1,10 @@
 """Dropout in the Hopper kernels: what `limelight.dropout` defines, drawn as threads hold cells.
 
 A thread of a warpgroup holds two neighbours in every eight columns of a product. In the forward
-pass columns are keys, and the sixteen of 64 that a thread holds in a row are one draw: `draw` gives
-its four words, `left` the weights that stay. In the backward pass columns are queries and rows are
-keys: a thread would use two cells of a draw. There another warpgroup draws, `fallen` gives sixteen
-bits for each draw, which go through shared memory, and `signed` takes them as they are wanted.
+pass columns are keys, and the 32 of 128 that a thread holds in a row are one draw: `draw` gives the
+bits of those that stay, `left` their weights. In the backward pass columns are queries and rows are
+keys: a thread would use four cells of a draw. There another warpgroup draws, `fallen` gives the
+bits, which go through shared memory, and `signed` takes them as they are wanted.
 """
 
 # mypy: ignore-errors
@@ -76,18 +76,48 @@ def _philox(seed, counters, rows, head):
 
 
 @gluon.jit
-def _bytes(word, WHICH: gl.constexpr):
-    """Two bytes of a word as a number: prmt's choice, 4 for 0."""
+def _turned_left(word, BY: gl.constexpr):
     return gl.inline_asm_elementwise(
-        "prmt.b32 $0, $1, 0, " + WHICH + ";", "=r,r", [word],
+        "shf.l.wrap.b32 $0, $1, $1, " + BY + ";", "=r,r", [word],
+        dtype=gl.uint32, is_pure=True, pack=1,
+    )  # fmt: skip
+
+
+@gluon.constexpr_function
+def _bit_asm(i):
+    return f"bfe.s32 $0, $1, {i}, 1;"
+
+
+@gluon.jit
+def _above(plane, own, stay, ASM: gl.constexpr, KEEP: gl.constexpr):
+    """A bit of each cell beside the bound's: what it decides, and else what lower ones did."""
+    bound = gl.inline_asm_elementwise(
+        ASM, "=r,r", [plane.to(gl.int32) * 0 + own], dtype=gl.uint32, is_pure=KEEP, pack=1
+    )
+    return gl.inline_asm_elementwise(
+        "lop3.b32 $0, $1, $2, $3, 0xb2;", "=r,r,r,r", [plane, bound, stay],
         dtype=gl.uint32, is_pure=True, pack=1,
     )  # fmt: skip
 
 
 @gluon.jit
-def _four(word):
-    """The 16 bits of a word's four cells: from bit 0, 8, 16 and, around its end, 24."""
-    return word & 0xFFFF, _bytes(word, "0x4421"), word >> 16, _bytes(word, "0x4403")
+def _stay(a, b, c, d, threshold, KEEP: gl.constexpr):
+    """The bits of a draw's 32 cells: those that stay.
+
+    KEEP: the bits of the threshold may be kept in registers from one draw to the next.
+    """
+    own = gl.minimum(threshold >> 8, 255)
+    common = (threshold - (own << 8)).to(gl.uint32)
+    e = _turned_left(a, "5")
+    f = _turned_left(b, "10")
+    g = _turned_left(c, "15")
+    h = _turned_left(d, "20")
+    k = _turned_left(a, "25")
+    planes = (h ^ k, g ^ h, f ^ g, e ^ f, d, c, b, a)
+    stay = gl.where((a * 0x9E3779B1) >> 24 >= common, 0xFFFFFFFF, 0).to(gl.uint32)
+    for i in gl.static_range(8):
+        stay = _above(planes[i], own, stay, _bit_asm(i), KEEP)
+    return stay
 
 
 @gluon.constexpr_function
@@ -99,54 +129,48 @@ def row_lanes():
 
 
 @gluon.jit
-def draw(seed, head, first, start, WIDTH: gl.constexpr):
-    """The words of 64 rows from `first` on and WIDTH keys from `start` on: [64, 4, WIDTH/64, 4].
+def draw(seed, threshold, head, first, start, WIDTH: gl.constexpr):
+    """Which cells stay of 64 rows from `first` on and WIDTH keys from `start` on: bits [64, 4].
 
-    By row, counter, 64 keys and word; each thread has those of its own cells.
+    By row and counter; each thread has those of its own cells, bit 16·n + g for neighbour n in
+    eight g.
     """
     LAYOUT: gl.constexpr = row_lanes()
     rows = first + gl.arange(0, 64, gl.SliceLayout(1, LAYOUT))[:, None]
-    counters = start // 16 + gl.arange(0, 4, gl.SliceLayout(0, LAYOUT))[None, :]
+    counters = start // 128 * 4 + gl.arange(0, 4, gl.SliceLayout(0, LAYOUT))[None, :]
     a, b, c, d = _philox(seed, counters, rows, head)
-    words = gl.join(gl.join(a, c), gl.join(b, d))  # [64, 4, 2, 2]
-    if WIDTH == 128:
-        a, b, c, d = _philox(seed, counters + 4, rows, head)
-        more = gl.join(gl.join(a, c), gl.join(b, d))
-        words = gl.join(words, more).permute([0, 1, 4, 2, 3])
-    return words.reshape([64, 4, WIDTH // 64, 4])
+    stay = _stay(a, b, c, d, threshold, True)
+    if WIDTH == 64:
+        stay = stay >> (start % 128 // 8).to(gl.uint32)
+    return stay
 
 
 @gluon.jit
-def left(w, words, threshold):
-    """Weights [64 rows, keys] with 0 for those that fall, by the words that `draw` gave.
-
-    A cell's 16 bits are compared where they are the upper half of a word: for one of four that is
-    the word itself, for two a product.
-    """
-    WIDTH: gl.constexpr = 64 * words.shape[2]
-    LAYOUT: gl.constexpr = w.type.layout
-    around = gl.inline_asm_elementwise(
-        "shf.r.wrap.b32 $0, $1, $1, 8;", "=r,r", [words], dtype=gl.uint32, is_pure=True, pack=1
-    )
-    cells = gl.join(gl.join(words << 16, words), gl.join(words << 8, around))
-    # [.., counter, 64 keys, word, half, neighbour]
-    cells = cells.permute([0, 2, 3, 4, 1, 5]).reshape([64, WIDTH])
-    cells = gl.convert_layout(cells, LAYOUT, assert_trivial=True)
-    bound = ((threshold << 16) - (threshold >> 16)).to(gl.uint32)  # 2^32 is one too many
+def left(pairs, stay):
+    """Weights [64 rows, keys], packed in pairs, with 0 for those that fall: `draw` says which."""
+    EIGHTS: gl.constexpr = pairs.shape[1] // 4
+    L: gl.constexpr = _beside(EIGHTS)
+    eights = gl.arange(0, EIGHTS, gl.SliceLayout(0, gl.SliceLayout(2, L)))[None, :, None]
+    stay = gl.convert_layout(stay, gl.SliceLayout(1, L), assert_trivial=True)
+    up = gl.expand_dims(stay, 1) << (7 - eights % 8).to(gl.uint32)  # [64, eights, 4]
+    # A byte's highest bit over two bytes, for each of two neighbours.
+    which = gl.where(eights < 8, 0xAA88, 0xBB99) + up.to(gl.int32) * 0
+    up = gl.convert_layout(up.reshape(pairs.shape), pairs.type.layout, assert_trivial=True)
+    which = gl.convert_layout(which.reshape(pairs.shape), pairs.type.layout, assert_trivial=True)
     return gl.inline_asm_elementwise(
-        "{ .reg .pred p; setp.ge.u32 p, $2, $3; selp.f32 $0, $1, 0.0, p; }", "=f,f,r,r",
-        [w, cells, cells * 0 + bound], dtype=gl.float32, is_pure=True, pack=1,
+        "{ .reg .b32 m; prmt.b32 m, $2, 0, $3; and.b32 $0, $1, m; }", "=r,r,r,r",
+        [pairs, up, which], dtype=gl.int32, is_pure=True, pack=1,
     )  # fmt: skip
 
 
-@gluon.jit
-def _falls(bits, word, threshold):
-    """The bits moved up by four, and below them which of a word's four cells fall."""
-    a, b, c, d = _four(word)
-    bits = bits << 1 | (d - threshold) >> 31
-    bits = bits << 1 | (c - threshold) >> 31
-    bits = bits << 1 | (b - threshold) >> 31
-    return bits << 1 | (a - threshold) >> 31
+@gluon.constexpr_function
+def _beside(eights):
+    """[64 rows, eights of keys, 4 lanes of a row]: a tile's pairs as their threads hold them."""
+    registers = [[8, 0, 0]] + [[0, 1 << i, 0] for i in range(eights.bit_length() - 1)]
+    threads = [[0, 0, 1], [0, 0, 2], [1, 0, 0], [2, 0, 0], [4, 0, 0]]
+    return gl.DistributedLinearLayout(
+        registers, threads, [[16, 0, 0], [32, 0, 0]], [], [64, eights, 4]
+    )
 
 
 @gluon.constexpr_function
@@ -162,19 +186,25 @@ def _turned(rows):
 
 @gluon.jit
 def fallen(seed, threshold, head, first, row0, ROWS: gl.constexpr):
-    """For 64 keys from `first` on and ROWS rows from `row0` on: bits for two rows and each counter.
+    """For 128 keys from `first` on and ROWS rows from `row0` on: bits for two rows and each counter.
 
-    uint32 [ROWS/2, 4]; bit 2·(j div 8) + j mod 2 is that of key first + j and the first of the two
-    rows, and 16 bits higher that of the second.
+    Two uint32 [ROWS/2, 4], of the first 64 keys and of the others; bit 8·(j mod 2) + j div 8 is
+    that of the j-th key and the first of the two rows, and 16 bits higher that of the second.
     """
     DRAWN: gl.constexpr = gl.BlockedLayout([1, ROWS // 32], [1, 32], [4, 1], [1, 0])
     rows = row0 + gl.arange(0, ROWS, gl.SliceLayout(0, DRAWN))[None, :]
-    counters = first // 16 + gl.arange(0, 4, gl.SliceLayout(1, DRAWN))[:, None]
+    counters = first // 32 + gl.arange(0, 4, gl.SliceLayout(1, DRAWN))[:, None]
     a, b, c, d = _philox(seed, counters, rows, head)
-    bits = _falls(_falls(d * 0, d, threshold), c, threshold)
-    bits = _falls(_falls(bits, b, threshold), a, threshold)
-    even, odd = bits.reshape([4, ROWS // 2, 2]).split()
-    return (even | odd << 16).permute([1, 0])
+    even, odd = (~_stay(a, b, c, d, threshold, False)).reshape([4, ROWS // 2, 2]).split()
+    return _bytes(even, odd, "0x6420").permute([1, 0]), _bytes(even, odd, "0x7531").permute([1, 0])
+
+
+@gluon.jit
+def _bytes(one, other, WHICH: gl.constexpr):
+    return gl.inline_asm_elementwise(
+        "prmt.b32 $0, $1, $2, " + WHICH + ";", "=r,r,r", [one, other],
+        dtype=gl.uint32, is_pure=True, pack=1,
+    )  # fmt: skip
 
 
 @gluon.constexpr_function
@@ -195,7 +225,7 @@ def signed(weights, bits):
     pairs = gl.arange(0, 2, gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(3, T))))
     eights = gl.expand_dims(gl.expand_dims(gl.expand_dims(eights, 1), 2), 3)
     pairs = gl.expand_dims(gl.expand_dims(gl.expand_dims(pairs, 0), 1), 3)
-    up = (15 - 2 * eights - pairs).to(gl.uint32)
+    up = (15 - eights - 8 * pairs).to(gl.uint32)
     signs = (bits << up) & 0x80008000  # [8, 4, 2, rows/2], the bits of a pair on top of its halves
     signs = signs.to(gl.int32, bitcast=True).reshape(weights.shape)
     return weights ^ gl.convert_layout(signs, weights.type.layout, assert_trivial=True)

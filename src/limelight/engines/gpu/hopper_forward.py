@@ -766,7 +766,7 @@ def _step(
     begun = _begun(p, C, W, bufs, bars, count, SL) if C.TILED else zero
     s = warpgroup_mma(qa, k, begun, use_acc=C.TILED, is_async=True)  # [64, BN]
     if C.DROP:
-        words = draw(seed, b * p.heads + h, first_row, start, C.BN)
+        stay = draw(seed, p.threshold, b * p.heads + h, first_row, start, C.BN)
     if C.OVERLAP:
         o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)  # [64, DV]
         _pass(C, bars.turns, W)
@@ -780,13 +780,13 @@ def _step(
         o = warpgroup_mma_wait(0, [o])
         _release(bars.empty.index(stage))
     w, sums, mean = _weights(C, y, w, MASKED and C.MASKED)
-    if C.DROP:
-        w = left(w, words, p.threshold)
     if C.HEALTH:
         e = _row(alpha) * (e + _row(delta) * l) + mean
     l = l * _row(alpha) + sums
     o = o * gl.convert_layout(alpha, gl.SliceLayout(1, OL))[:, None]
     w = _pack(w, dtype)
+    if C.DROP:
+        w = left(w, stay)
     if not C.OVERLAP:
         o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)
     return w, o, m, l, e
@@ -898,12 +898,12 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, bufs, bars):
             )
             m = gl.convert_layout(first_m, ROWS, assert_trivial=True)
             w, l, mean = _weights(C, y, w, C.MASKED)
-            if C.DROP:
-                words = draw(seed, now.b * p.heads + now.h, first_row, start, WIDTH)
-                w = left(w, words, p.threshold)
             if C.HEALTH:
                 e = mean
             w = _pack(w, dtype)
+            if C.DROP:
+                at = now.b * p.heads + now.h
+                w = left(w, draw(seed, p.threshold, at, first_row, start, WIDTH))
             if not C.OVERLAP:
                 v = _arrived(C, bufs.v, bars.v_ready, count).slice(0, WIDTH)
                 barrier()  # else the compiler guards the next such wait, in every step
