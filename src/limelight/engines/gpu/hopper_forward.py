@@ -248,19 +248,30 @@ WIDE_TANH = (0.99999723, -0.33323076, 0.13226092, -0.04928045, 0.01231883)
 
 
 @gluon.constexpr_function
-def _bent_asm(count, health):
+def _bent_asm(count, health, beside):
     """PTX of y = c·tanh(a·x) - top and of 2^y for a thread's numbers of two rows, in three ways.
 
     A warp takes the widest polynomial that its rows need, and beyond them 1 - 2/(1 + e^2ax). The
-    powers are made here since ptxas does not move what follows into a way. Operands: y where health
-    asks for it, else the powers, and these; numbers in the first's registers, top, a, c, and which
-    way a row needs.
+    powers are made here since ptxas does not move what follows into a way; nor would the output be
+    rescaled beside them, which is done here where it has as many numbers. Operands: y where health
+    asks for it, else the powers, and these; the output; numbers in the first's registers, and in
+    the output's; top, a, c, which way a row needs, the output's factor.
     """
     first = 2 if health else 1
-    top, a, c, way = (f"${(first + i) * count}" for i in (1, 2, 3, 4))
-    other = {top: f"${(first + 1) * count + 2}", way: f"${(first + 4) * count + 2}"}  # second rows
+    results = first + beside
+    given = results + 1 + beside
+    top, a, c, way = (f"${(given + i) * count}" for i in range(4))
+    other = {top: f"${given * count + 2}", way: f"${(given + 3) * count + 2}"}  # second rows
     lines = [".reg .pred p;", ".reg .f32 y, z, r, s, k0, k1, k2, k3, k4;", ".reg .s32 w;",
              f"max.s32 w, {way}, {other[way]};"]  # fmt: skip
+
+    def power(i):
+        made = [f"ex2.approx.ftz.f32 ${i + count * (first - 1)}, ${i};"]
+        if beside:
+            o, factor = f"${first * count + i}", f"${(given + 4) * count + i // 2 % 2 * 2}"
+            made.append(f"mul.f32 {o}, {o}, {factor};")
+        return made
+
     for n, poly in enumerate((NEAR_TANH, WIDE_TANH)):
         lines += [f"setp.le.s32 p, w, {n};",
                   "vote.sync.all.pred p, p, 0xffffffff;", f"@!p bra PAST_{n};",
@@ -272,8 +283,7 @@ def _bent_asm(count, health):
             lines += [f"mul.f32 z, ${i}, ${i};", f"fma.rn.f32 y, z, k{last}, k{last - 1};"]
             lines += [f"fma.rn.f32 y, y, z, k{j};" for j in range(last - 2, -1, -1)]
             lines += [f"neg.f32 z, {other[top] if i // 2 % 2 else top};",
-                      f"fma.rn.f32 ${i}, y, ${i}, z;",
-                      f"ex2.approx.ftz.f32 ${i + count * (first - 1)}, ${i};"]  # fmt: skip
+                      f"fma.rn.f32 ${i}, y, ${i}, z;", *power(i)]  # fmt: skip
         lines += ["bra END;", f"PAST_{n}:"]
     lines += [f"sub.f32 r, {c}, {top};", f"sub.f32 s, {c}, {other[top]};",
               f"mul.f32 k0, {a}, 2.8853900817779268;", f"mul.f32 k1, {c}, -2.0;"]  # fmt: skip
@@ -281,42 +291,65 @@ def _bent_asm(count, health):
         lines += [f"mul.f32 y, ${i}, k0;", "ex2.approx.ftz.f32 y, y;", "add.f32 y, y, 1.0;",
                   "rcp.approx.ftz.f32 y, y;",
                   f"fma.rn.f32 ${i}, y, k1, {'s' if i // 2 % 2 else 'r'};",
-                  f"ex2.approx.ftz.f32 ${i + count * (first - 1)}, ${i};"]  # fmt: skip
+                  *power(i)]  # fmt: skip
     return "{ " + " ".join([*lines, "END:"]) + " }"
 
 
 @gluon.constexpr_function
-def _bent_constraints(count, health):
-    results = ["=f"] * count + ["=&f"] * (count if health else 0)
-    numbers = ["f"] * (3 * count) + ["r"] * count
-    return ",".join([*results, *(str(i) for i in range(count)), *numbers])
+def _bent_constraints(count, health, beside):
+    first = 2 if health else 1
+    results = ["=f"] * count + ["=&f"] * (count * (first - 1)) + ["=f"] * (count * beside)
+    tied = [str(i) for i in range(count)]
+    tied += [str(first * count + i) for i in range(count * beside)]
+    numbers = ["f"] * (3 * count) + ["r"] * count + ["f"] * (count * beside)
+    return ",".join([*results, *tied, *numbers])
 
 
 @gluon.jit
-def _bend(p, C: gl.constexpr, s, top, m, highest):
-    """Exponents and powers of a block under a softcap; `highest` are its rows' dot products."""
+def _bend(p, C: gl.constexpr, s, o, top, m, highest, alpha):
+    """Exponents and powers of a block under a softcap, and the output rescaled.
+
+    `highest` are the dot products of its rows' maxima.
+    """
     COUNT: gl.constexpr = s.shape[1] // 2
+    BESIDE: gl.constexpr = s.type == o.type
     x = highest * p.scale
     near = (x < NEAR) & ((m + NEAR) * p.softcap > NEAR_DEPTH)
     wide = (x < WIDE) & ((m + WIDE) * p.softcap > WIDE_DEPTH)
-    way = gl.where(near, 0, gl.where(wide, 1, 2))
-    given = [
-        s, top[:, None].broadcast_to(s.shape), gl.full_like(s, p.scale), gl.full_like(s, p.c),
-        way[:, None].broadcast_to(s.shape),
-    ]  # fmt: skip
-    ASM: gl.constexpr = _bent_asm(COUNT, C.HEALTH)
-    IN_OUT: gl.constexpr = _bent_constraints(COUNT, C.HEALTH)
-    if C.HEALTH:
-        return gl.inline_asm_elementwise(
-            ASM, IN_OUT, given, dtype=(gl.float32, gl.float32), is_pure=True, pack=COUNT
+    way = gl.where(near, 0, gl.where(wide, 1, 2))[:, None].broadcast_to(s.shape)
+    top = top[:, None].broadcast_to(s.shape)
+    scale, c = gl.full_like(s, p.scale), gl.full_like(s, p.c)
+    ASM: gl.constexpr = _bent_asm(COUNT, C.HEALTH, BESIDE)
+    IN_OUT: gl.constexpr = _bent_constraints(COUNT, C.HEALTH, BESIDE)
+    if BESIDE:
+        alpha = alpha[:, None].broadcast_to(s.shape)
+        given = [s, o, top, scale, c, way, alpha]
+    else:
+        o = _rescaled(o, alpha)
+        given = [s, top, scale, c, way]
+    if C.HEALTH and BESIDE:
+        y, w, o = gl.inline_asm_elementwise(
+            ASM, IN_OUT, given, (gl.float32, gl.float32, gl.float32), True, COUNT
         )
-    w = gl.inline_asm_elementwise(ASM, IN_OUT, given, dtype=gl.float32, is_pure=True, pack=COUNT)
-    return w, w
+    elif C.HEALTH:
+        y, w = gl.inline_asm_elementwise(ASM, IN_OUT, given, (gl.float32, gl.float32), True, COUNT)
+    elif BESIDE:
+        w, o = gl.inline_asm_elementwise(ASM, IN_OUT, given, (gl.float32, gl.float32), True, COUNT)
+        y = w
+    else:
+        w = gl.inline_asm_elementwise(ASM, IN_OUT, given, gl.float32, True, COUNT)
+        y = w
+    return y, w, o
 
 
 @gluon.jit
-def _row_tanh(x):
-    return 1.0 - 2.0 / (1.0 + _exp2(x * 2.8853900817779268))
+def _row_tanh(x, EXACT: gl.constexpr):
+    """tanh of a row's maximum. What is no figure of its own is only a place that powers are from."""
+    if EXACT:
+        return 1.0 - 2.0 / (1.0 + _exp2(x * 2.8853900817779268))
+    return gl.inline_asm_elementwise(
+        "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1
+    )
 
 
 @gluon.jit
@@ -604,21 +637,26 @@ def _bends(C, masked):
 
 
 @gluon.jit
-def _exponents(p, C: gl.constexpr, s, m, b, h, rows, start, lane, MASKED: gl.constexpr):
-    """y = c·s - m of a block: (y, 2^y where `_bends`, m, shift, rescaling factor).
+def _exponents(p, C: gl.constexpr, s, o, m, b, h, rows, start, lane, MASKED: gl.constexpr):
+    """y = c·s - m of a block: (y, 2^y where `_bends`, rescaled output, m, shift, rescaling factor).
 
     The maximum is lifted first: see `_lift`.
     """
     if _bends(C, MASKED):
         highest = gl.max(s, 1)
-        m, top, delta, alpha = _lift(p, C, m, _row_tanh(highest * p.scale))
-        y, w = _bend(p, C, s, top, m, highest)
+        m, top, delta, alpha = _lift(p, C, m, _row_tanh(highest * p.scale, C.HEALTH))
+        y, w, o = _bend(p, C, s, o, top, m, highest, alpha)
     else:
         s = _logits(p, C, s, b, h, rows, start, lane, MASKED)
         m, top, delta, alpha = _lift(p, C, m, gl.max(s, 1))
         y = gl.fma(s, gl.full_like(s, p.c), (-top)[:, None].broadcast_to(s.shape))
         w = y
-    return y, w, m, delta, alpha
+    return y, w, o, m, delta, alpha
+
+
+@gluon.jit
+def _rescaled(o, alpha):
+    return o * gl.convert_layout(alpha, gl.SliceLayout(1, o.type.layout))[:, None]
 
 
 @gluon.jit
@@ -765,25 +803,28 @@ def _step(
     SL: gl.constexpr = zero.type.layout
     begun = _begun(p, C, W, bufs, bars, count, SL) if C.TILED else zero
     s = warpgroup_mma(qa, k, begun, use_acc=C.TILED, is_async=True)  # [64, BN]
-    if C.DROP:
-        stay = draw(seed, p.threshold, b * p.heads + h, first_row, start, C.BN)
     if C.OVERLAP:
         o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)  # [64, DV]
         _pass(C, bars.turns, W)
         s = warpgroup_mma_wait(1, [s])
     else:
         v = _arrived(C, bufs.v, bars.v_ready, count)
+        if C.DROP:
+            stay = draw(seed, p.threshold, b * p.heads + h, first_row, start, C.BN)
+            _arrived(C, bufs.k, bars.k_ready, count)
         s, o = warpgroup_mma_wait(0, [s, o])
         _release(bars.empty.index(stage))
-    y, w, m, delta, alpha = _exponents(p, C, s, m, b, h, rows, start, lane, MASKED and C.MASKED)
+    HIDES: gl.constexpr = MASKED and C.MASKED
+    y, w, o, m, delta, alpha = _exponents(p, C, s, o, m, b, h, rows, start, lane, HIDES)
     if C.OVERLAP:
         o = warpgroup_mma_wait(0, [o])
         _release(bars.empty.index(stage))
-    w, sums, mean = _weights(C, y, w, MASKED and C.MASKED)
+    w, sums, mean = _weights(C, y, w, HIDES)
     if C.HEALTH:
         e = _row(alpha) * (e + _row(delta) * l) + mean
     l = l * _row(alpha) + sums
-    o = o * gl.convert_layout(alpha, gl.SliceLayout(1, OL))[:, None]
+    if not _bends(C, HIDES):
+        o = _rescaled(o, alpha)
     w = _pack(w, dtype)
     if C.DROP:
         w = left(w, stay)
@@ -893,8 +934,8 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, bufs, bars):
             first_rows = gl.convert_layout(rows, gl.SliceLayout(1, FL), assert_trivial=True)
             first_lane = gl.arange(0, WIDTH, gl.SliceLayout(0, FL))
             first_m = gl.convert_layout(m, gl.SliceLayout(1, FL), assert_trivial=True)
-            y, w, first_m, delta, alpha = _exponents(
-                p, C, s, first_m, now.b, now.h, first_rows, start, first_lane, C.MASKED
+            y, w, o, first_m, delta, alpha = _exponents(
+                p, C, s, o, first_m, now.b, now.h, first_rows, start, first_lane, C.MASKED
             )
             m = gl.convert_layout(first_m, ROWS, assert_trivial=True)
             w, l, mean = _weights(C, y, w, C.MASKED)
