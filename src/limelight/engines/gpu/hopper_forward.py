@@ -729,13 +729,19 @@ def _arrived(C: gl.constexpr, bufs, ready, count, wanted=True):
 
 
 @gluon.jit
-def _begun(p, C: gl.constexpr, W: gl.constexpr, bufs, bars, count, L: gl.constexpr):
-    """What block number `count`'s dot products are added to: its bias, divided by the scale."""
-    mbarrier.wait(bars.bias_ready.index(W), count & 1)
-    cells = bufs.bias.index(W).reshape([64, C.BN]).slice(0, L.instr_shape[1], dim=1).load(L)
+def _bias(C: gl.constexpr, W: gl.constexpr, bufs, bars, count, L: gl.constexpr, wanted):
+    """The bias of block number `count`, once it is there; anything where none is wanted."""
+    mbarrier.wait(bars.bias_ready.index(W), count & 1, pred=wanted)
+    return bufs.bias.index(W).reshape([64, C.BN]).slice(0, L.instr_shape[1], dim=1).load(L)
+
+
+@gluon.jit
+def _begun(p, C: gl.constexpr, W: gl.constexpr, bars, cells, wanted):
+    """What a block's dot products are added to: its bias, divided by the scale."""
     fence_async_shared()  # TMA writes there next
-    _release(bars.bias_empty.index(W))
-    x = _widened(cells, L) * (1.0 / p.scale)
+    _release(bars.bias_empty.index(W), wanted)
+    LAYOUT: gl.constexpr = cells.type.layout
+    x = _widened(cells, LAYOUT) * (1.0 / p.scale)
     if C.HEALTH:  # -inf masks; the fill's product with a weight of 0 is a number
         x = gl.inline_asm_elementwise(
             "max.NaN.f32 $0, $1, $2;", "=f,f,f", [x, gl.full_like(x, p.fill)], dtype=gl.float32,
@@ -745,10 +751,10 @@ def _begun(p, C: gl.constexpr, W: gl.constexpr, bufs, bars, count, L: gl.constex
 
 
 @gluon.jit
-def _release(bar):
+def _release(bar, wanted=True):
     """One arrival for the warpgroup. As one that expects no bytes it needs no barrier behind it."""
     barrier()
-    mbarrier.expect(bar, 0)
+    mbarrier.expect(bar, 0, pred=wanted)
 
 
 @gluon.jit
@@ -780,7 +786,8 @@ def _step(
     bufs,
     bars,
     count,
-    zero,
+    more,
+    begun,
     w,
     o,
     m,
@@ -800,20 +807,24 @@ def _step(
     if C.OVERLAP:
         v = _arrived(C, bufs.v, bars.v_ready, count - 1)
         _take(bars.turns, W, count)
-    SL: gl.constexpr = zero.type.layout
-    begun = _begun(p, C, W, bufs, bars, count, SL) if C.TILED else zero
     s = warpgroup_mma(qa, k, begun, use_acc=C.TILED, is_async=True)  # [64, BN]
     if C.OVERLAP:
         o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)  # [64, DV]
         _pass(C, bars.turns, W)
-        s = warpgroup_mma_wait(1, [s])
     else:
         v = _arrived(C, bufs.v, bars.v_ready, count)
-        if C.DROP:
-            stay = draw(seed, p.threshold, b * p.heads + h, first_row, start, C.BN)
-            _arrived(C, bufs.k, bars.k_ready, count)
+    if C.DROP:
+        stay = draw(seed, p.threshold, b * p.heads + h, first_row, start, C.BN)
+        # ptxas would draw among the powers; past a wait, if only for what is there, it does not.
+        _arrived(C, bufs.k, bars.k_ready, count)
+    if C.OVERLAP:
+        s = warpgroup_mma_wait(1, [s])
+    else:
         s, o = warpgroup_mma_wait(0, [s, o])
         _release(bars.empty.index(stage))
+    if C.TILED:
+        LAYOUT: gl.constexpr = begun.type.layout
+        cells = _bias(C, W, bufs, bars, count + 1, LAYOUT, more)
     HIDES: gl.constexpr = MASKED and C.MASKED
     y, w, o, m, delta, alpha = _exponents(p, C, s, o, m, b, h, rows, start, lane, HIDES)
     if C.OVERLAP:
@@ -828,9 +839,11 @@ def _step(
     w = _pack(w, dtype)
     if C.DROP:
         w = left(w, stay)
+    if C.TILED:
+        begun = _begun(p, C, W, bars, cells, more)
     if not C.OVERLAP:
         o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)
-    return w, o, m, l, e
+    return begun, w, o, m, l, e
 
 
 @gluon.jit
@@ -842,7 +855,7 @@ def _first(p, C: gl.constexpr, W: gl.constexpr, FL: gl.constexpr, q, bufs, bars,
         _take(bars.turns, W, count)
     begun = gl.zeros([64, WIDTH], gl.float32, FL)
     if C.TILED:
-        begun = _begun(p, C, W, bufs, bars, count, FL)
+        begun = _begun(p, C, W, bars, _bias(C, W, bufs, bars, count, FL, True), True)
     s = warpgroup_mma(q, k, begun, use_acc=C.TILED, is_async=True)
     if C.OVERLAP:
         _pass(C, bars.turns, W)
@@ -945,6 +958,11 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, bufs, bars):
             if C.DROP:
                 at = now.b * p.heads + now.h
                 w = left(w, draw(seed, p.threshold, at, first_row, start, WIDTH))
+            begun = zero
+            if C.TILED:
+                more = now.blocks > skip + 1
+                cells = _bias(C, W, bufs, bars, count + 1, SL, more)
+                begun = _begun(p, C, W, bars, cells, more)
             if not C.OVERLAP:
                 v = _arrived(C, bufs.v, bars.v_ready, count).slice(0, WIDTH)
                 barrier()  # else the compiler guards the next such wait, in every step
@@ -954,16 +972,16 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, bufs, bars):
             for i in range(skip + 1, now.npart):
                 start = _block(p, C, now, i) * C.BN
                 count += 1
-                w, o, m, l, e = _step(
+                begun, w, o, m, l, e = _step(
                     p, C, W, True, now.b, now.h, first_row, rows, start, lane, seed, qa, bufs,
-                    bars, count, zero, w, o, m, l, e, OL, PL, dtype,
+                    bars, count, i + 1 < now.blocks, begun, w, o, m, l, e, OL, PL, dtype,
                 )  # fmt: skip
             for i in range(gl.maximum(now.npart, skip + 1), now.blocks):
                 start = _block(p, C, now, i) * C.BN
                 count += 1
-                w, o, m, l, e = _step(
+                begun, w, o, m, l, e = _step(
                     p, C, W, False, now.b, now.h, first_row, rows, start, lane, seed, qa, bufs,
-                    bars, count, zero, w, o, m, l, e, OL, PL, dtype,
+                    bars, count, i + 1 < now.blocks, begun, w, o, m, l, e, OL, PL, dtype,
                 )  # fmt: skip
             if C.OVERLAP:
                 v = _arrived(C, bufs.v, bars.v_ready, count)
