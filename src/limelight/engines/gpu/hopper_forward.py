@@ -3,6 +3,7 @@
 Map of the kernel
     forward_kernel   allocates the buffers and forks into the partitions below
     _producer        one warp: walks the tiles and their key blocks, issues the TMA loads
+    _drawer          one warpgroup, with dropout alone: which weights stay, a block ahead
     _consumer        one warpgroup of 64 query rows: logits, softmax, mix, and the row's health
     _step            one block of keys in a consumer, in one of two orders
     _plan            which key blocks a tile needs: partial ones first, then full ones
@@ -60,6 +61,8 @@ from limelight.engines.gpu.moved import barrier, tma_load, tma_store
 
 LOG2E = gl.constexpr(1.4426950408889634)
 LN2 = gl.constexpr(0.6931471805599453)
+import os
+V_CAP = gl.constexpr(int(os.environ.get("V_CAP", "1")))
 LIMIT = gl.constexpr(1048576.0)  # |c·m| beyond which c·s - m as one FMA is not exact enough
 
 
@@ -90,6 +93,7 @@ class Config:
     GENTLE: bool  # a softcap of at most 64
     SINKS: bool
     DROP: bool
+    DRAWER: bool  # and a warpgroup of its own draws
     QREG: bool
     EARLY: bool
     OVERLAP: bool
@@ -116,6 +120,8 @@ class Bars(NamedTuple):
     turns: Any
     bias_ready: Any
     bias_empty: Any
+    drawn_ready: Any
+    drawn_empty: Any
 
 
 class Bufs(NamedTuple):
@@ -125,6 +131,7 @@ class Bufs(NamedTuple):
     k: Any
     v: Any
     bias: Any
+    drawn: Any
     o: Any
     t: Any
 
@@ -248,30 +255,19 @@ WIDE_TANH = (0.99999723, -0.33323076, 0.13226092, -0.04928045, 0.01231883)
 
 
 @gluon.constexpr_function
-def _bent_asm(count, health, beside):
+def _bent_asm(count, health):
     """PTX of y = c·tanh(a·x) - top and of 2^y for a thread's numbers of two rows, in three ways.
 
     A warp takes the widest polynomial that its rows need, and beyond them 1 - 2/(1 + e^2ax). The
-    powers are made here since ptxas does not move what follows into a way; nor would the output be
-    rescaled beside them, which is done here where it has as many numbers. Operands: y where health
-    asks for it, else the powers, and these; the output; numbers in the first's registers, and in
-    the output's; top, a, c, which way a row needs, the output's factor.
+    powers are made here since ptxas does not move what follows into a way. Operands: y where health
+    asks for it, else the powers, and these; numbers in the first's registers, top, a, c, and which
+    way a row needs.
     """
     first = 2 if health else 1
-    results = first + beside
-    given = results + 1 + beside
-    top, a, c, way = (f"${(given + i) * count}" for i in range(4))
-    other = {top: f"${given * count + 2}", way: f"${(given + 3) * count + 2}"}  # second rows
+    top, a, c, way = (f"${(first + i) * count}" for i in (1, 2, 3, 4))
+    other = {top: f"${(first + 1) * count + 2}", way: f"${(first + 4) * count + 2}"}  # second rows
     lines = [".reg .pred p;", ".reg .f32 y, z, r, s, k0, k1, k2, k3, k4;", ".reg .s32 w;",
              f"max.s32 w, {way}, {other[way]};"]  # fmt: skip
-
-    def power(i):
-        made = [f"ex2.approx.ftz.f32 ${i + count * (first - 1)}, ${i};"]
-        if beside:
-            o, factor = f"${first * count + i}", f"${(given + 4) * count + i // 2 % 2 * 2}"
-            made.append(f"mul.f32 {o}, {o}, {factor};")
-        return made
-
     for n, poly in enumerate((NEAR_TANH, WIDE_TANH)):
         lines += [f"setp.le.s32 p, w, {n};",
                   "vote.sync.all.pred p, p, 0xffffffff;", f"@!p bra PAST_{n};",
@@ -283,7 +279,8 @@ def _bent_asm(count, health, beside):
             lines += [f"mul.f32 z, ${i}, ${i};", f"fma.rn.f32 y, z, k{last}, k{last - 1};"]
             lines += [f"fma.rn.f32 y, y, z, k{j};" for j in range(last - 2, -1, -1)]
             lines += [f"neg.f32 z, {other[top] if i // 2 % 2 else top};",
-                      f"fma.rn.f32 ${i}, y, ${i}, z;", *power(i)]  # fmt: skip
+                      f"fma.rn.f32 ${i}, y, ${i}, z;",
+                      f"ex2.approx.ftz.f32 ${i + count * (first - 1)}, ${i};"]  # fmt: skip
         lines += ["bra END;", f"PAST_{n}:"]
     lines += [f"sub.f32 r, {c}, {top};", f"sub.f32 s, {c}, {other[top]};",
               f"mul.f32 k0, {a}, 2.8853900817779268;", f"mul.f32 k1, {c}, -2.0;"]  # fmt: skip
@@ -291,55 +288,37 @@ def _bent_asm(count, health, beside):
         lines += [f"mul.f32 y, ${i}, k0;", "ex2.approx.ftz.f32 y, y;", "add.f32 y, y, 1.0;",
                   "rcp.approx.ftz.f32 y, y;",
                   f"fma.rn.f32 ${i}, y, k1, {'s' if i // 2 % 2 else 'r'};",
-                  *power(i)]  # fmt: skip
+                  f"ex2.approx.ftz.f32 ${i + count * (first - 1)}, ${i};"]  # fmt: skip
     return "{ " + " ".join([*lines, "END:"]) + " }"
 
 
 @gluon.constexpr_function
-def _bent_constraints(count, health, beside):
-    first = 2 if health else 1
-    results = ["=f"] * count + ["=&f"] * (count * (first - 1)) + ["=f"] * (count * beside)
-    tied = [str(i) for i in range(count)]
-    tied += [str(first * count + i) for i in range(count * beside)]
-    numbers = ["f"] * (3 * count) + ["r"] * count + ["f"] * (count * beside)
-    return ",".join([*results, *tied, *numbers])
+def _bent_constraints(count, health):
+    results = ["=f"] * count + ["=&f"] * (count if health else 0)
+    numbers = ["f"] * (3 * count) + ["r"] * count
+    return ",".join([*results, *(str(i) for i in range(count)), *numbers])
 
 
 @gluon.jit
-def _bend(p, C: gl.constexpr, s, o, top, m, highest, alpha):
-    """Exponents and powers of a block under a softcap, and the output rescaled.
-
-    `highest` are the dot products of its rows' maxima.
-    """
+def _bend(p, C: gl.constexpr, s, top, m, highest):
+    """Exponents and powers of a block under a softcap; `highest` are its rows' dot products."""
     COUNT: gl.constexpr = s.shape[1] // 2
-    BESIDE: gl.constexpr = s.type == o.type
     x = highest * p.scale
     near = (x < NEAR) & ((m + NEAR) * p.softcap > NEAR_DEPTH)
     wide = (x < WIDE) & ((m + WIDE) * p.softcap > WIDE_DEPTH)
-    way = gl.where(near, 0, gl.where(wide, 1, 2))[:, None].broadcast_to(s.shape)
-    top = top[:, None].broadcast_to(s.shape)
-    scale, c = gl.full_like(s, p.scale), gl.full_like(s, p.c)
-    ASM: gl.constexpr = _bent_asm(COUNT, C.HEALTH, BESIDE)
-    IN_OUT: gl.constexpr = _bent_constraints(COUNT, C.HEALTH, BESIDE)
-    if BESIDE:
-        alpha = alpha[:, None].broadcast_to(s.shape)
-        given = [s, o, top, scale, c, way, alpha]
-    else:
-        o = _rescaled(o, alpha)
-        given = [s, top, scale, c, way]
-    if C.HEALTH and BESIDE:
-        y, w, o = gl.inline_asm_elementwise(
-            ASM, IN_OUT, given, (gl.float32, gl.float32, gl.float32), True, COUNT
+    way = gl.where(near, 0, gl.where(wide, 1, 2))
+    given = [
+        s, top[:, None].broadcast_to(s.shape), gl.full_like(s, p.scale), gl.full_like(s, p.c),
+        way[:, None].broadcast_to(s.shape),
+    ]  # fmt: skip
+    ASM: gl.constexpr = _bent_asm(COUNT, C.HEALTH)
+    IN_OUT: gl.constexpr = _bent_constraints(COUNT, C.HEALTH)
+    if C.HEALTH:
+        return gl.inline_asm_elementwise(
+            ASM, IN_OUT, given, dtype=(gl.float32, gl.float32), is_pure=True, pack=COUNT
         )
-    elif C.HEALTH:
-        y, w = gl.inline_asm_elementwise(ASM, IN_OUT, given, (gl.float32, gl.float32), True, COUNT)
-    elif BESIDE:
-        w, o = gl.inline_asm_elementwise(ASM, IN_OUT, given, (gl.float32, gl.float32), True, COUNT)
-        y = w
-    else:
-        w = gl.inline_asm_elementwise(ASM, IN_OUT, given, gl.float32, True, COUNT)
-        y = w
-    return y, w, o
+    w = gl.inline_asm_elementwise(ASM, IN_OUT, given, dtype=gl.float32, is_pure=True, pack=COUNT)
+    return w, w
 
 
 @gluon.jit
@@ -501,6 +480,45 @@ def _producer(p, C: gl.constexpr, q_desc, k_desc, v_desc, bias_desc, bufs, bars)
         gl.store(p.scratch_ptr + 1, 0)
 
 
+@gluon.jit
+def _drawer(p, C: gl.constexpr, bufs, bars):
+    """Which weights of each block stay, for the consumers: they have no time to draw.
+
+    Products whose left side is in registers hold a warp until they have read it, so that little of
+    what it does runs beside them.
+    """
+    seed = seed_at(p.seed_ptr)
+    count = 0
+    r = 0
+    now = _receive(bufs.t, bars, r)
+    while now.t < p.total:
+        head = now.b * p.heads + now.h
+        for i in range(now.blocks):
+            start = _block(p, C, now, i) * C.BN
+            slot = count % 2
+            mbarrier.wait(bars.drawn_empty.index(slot), ((count // 2) & 1) ^ 1)
+            for w in gl.static_range(C.CONSUMERS):
+                stay = draw(seed, p.threshold, head, now.tile * C.BM + w * 64, start, C.BN)
+                bufs.drawn.index(slot * C.CONSUMERS + w).store(stay)
+            barrier()
+            mbarrier.expect(bars.drawn_ready.index(slot), 0)
+            count += 1
+        r += 1
+        now = _receive(bufs.t, bars, r)
+
+
+@gluon.jit
+def _drawn(p, C: gl.constexpr, W: gl.constexpr, seed, b, h, row, start, bufs, bars, count):
+    """The bits of block number `count` that `left` takes, once they are there."""
+    if C.DRAWER:
+        slot = count % 2
+        mbarrier.wait(bars.drawn_ready.index(slot), (count // 2) & 1)
+        stay = bufs.drawn.index(slot * C.CONSUMERS + W).load(row_lanes())
+    else:
+        stay = draw(seed, p.threshold, b * p.heads + h, row, start, C.BN)
+    return stay
+
+
 @gluon.constexpr_function
 def _keep_asm(count, compare):
     """PTX that keeps a thread's `count` logits of a [64, 2·count] tile on one side of a column.
@@ -637,26 +655,21 @@ def _bends(C, masked):
 
 
 @gluon.jit
-def _exponents(p, C: gl.constexpr, s, o, m, b, h, rows, start, lane, MASKED: gl.constexpr):
-    """y = c·s - m of a block: (y, 2^y where `_bends`, rescaled output, m, shift, rescaling factor).
+def _exponents(p, C: gl.constexpr, s, m, b, h, rows, start, lane, MASKED: gl.constexpr):
+    """y = c·s - m of a block: (y, 2^y where `_bends`, m, shift, rescaling factor).
 
     The maximum is lifted first: see `_lift`.
     """
     if _bends(C, MASKED):
         highest = gl.max(s, 1)
-        m, top, delta, alpha = _lift(p, C, m, _row_tanh(highest * p.scale, C.HEALTH))
-        y, w, o = _bend(p, C, s, o, top, m, highest, alpha)
+        m, top, delta, alpha = _lift(p, C, m, _row_tanh(highest * p.scale, C.HEALTH or V_CAP == 2))
+        y, w = _bend(p, C, s, top, m, highest)
     else:
         s = _logits(p, C, s, b, h, rows, start, lane, MASKED)
         m, top, delta, alpha = _lift(p, C, m, gl.max(s, 1))
         y = gl.fma(s, gl.full_like(s, p.c), (-top)[:, None].broadcast_to(s.shape))
         w = y
-    return y, w, o, m, delta, alpha
-
-
-@gluon.jit
-def _rescaled(o, alpha):
-    return o * gl.convert_layout(alpha, gl.SliceLayout(1, o.type.layout))[:, None]
+    return y, w, m, delta, alpha
 
 
 @gluon.jit
@@ -813,20 +826,20 @@ def _step(
         _pass(C, bars.turns, W)
     else:
         v = _arrived(C, bufs.v, bars.v_ready, count)
-    if C.DROP:
-        stay = draw(seed, p.threshold, b * p.heads + h, first_row, start, C.BN)
-        # ptxas would draw among the powers; past a wait, if only for what is there, it does not.
-        _arrived(C, bufs.k, bars.k_ready, count)
     if C.OVERLAP:
         s = warpgroup_mma_wait(1, [s])
     else:
         s, o = warpgroup_mma_wait(0, [s, o])
         _release(bars.empty.index(stage))
+    if C.DRAWER:
+        mbarrier.expect(bars.drawn_empty.index((count - 1) % 2), 0)
+    if C.DROP:
+        stay = _drawn(p, C, W, seed, b, h, first_row, start, bufs, bars, count)
     if C.TILED:
         LAYOUT: gl.constexpr = begun.type.layout
         cells = _bias(C, W, bufs, bars, count + 1, LAYOUT, more)
     HIDES: gl.constexpr = MASKED and C.MASKED
-    y, w, o, m, delta, alpha = _exponents(p, C, s, o, m, b, h, rows, start, lane, HIDES)
+    y, w, m, delta, alpha = _exponents(p, C, s, m, b, h, rows, start, lane, HIDES)
     if C.OVERLAP:
         o = warpgroup_mma_wait(0, [o])
         _release(bars.empty.index(stage))
@@ -834,8 +847,7 @@ def _step(
     if C.HEALTH:
         e = _row(alpha) * (e + _row(delta) * l) + mean
     l = l * _row(alpha) + sums
-    if not _bends(C, HIDES):
-        o = _rescaled(o, alpha)
+    o = o * gl.convert_layout(alpha, gl.SliceLayout(1, OL))[:, None]
     w = _pack(w, dtype)
     if C.DROP:
         w = left(w, stay)
@@ -885,7 +897,7 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, bufs, bars):
     APART: gl.constexpr = not C.OVERLAP and not C.BAND
     dtype: gl.constexpr = bufs.q.dtype
     q = bufs.q.index(W).reshape([64, C.D])
-    seed = seed_at(p.seed_ptr) if C.DROP else 0
+    seed = seed_at(p.seed_ptr) if C.DROP and not C.DRAWER else 0
     count = 0
     turn = 0
     r = 1
@@ -920,6 +932,9 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, bufs, bars):
             if C.TILED:
                 mbarrier.wait(bars.bias_ready.index(W), count & 1)
                 mbarrier.arrive(bars.bias_empty.index(W), count=1)
+            if C.DRAWER:
+                mbarrier.wait(bars.drawn_ready.index(count % 2), (count // 2) & 1)
+                mbarrier.arrive(bars.drawn_empty.index(count % 2), count=1)
             if C.OVERLAP:
                 _take(bars.turns, W, count)
                 _pass(C, bars.turns, W)
@@ -947,8 +962,8 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, bufs, bars):
             first_rows = gl.convert_layout(rows, gl.SliceLayout(1, FL), assert_trivial=True)
             first_lane = gl.arange(0, WIDTH, gl.SliceLayout(0, FL))
             first_m = gl.convert_layout(m, gl.SliceLayout(1, FL), assert_trivial=True)
-            y, w, o, first_m, delta, alpha = _exponents(
-                p, C, s, o, first_m, now.b, now.h, first_rows, start, first_lane, C.MASKED
+            y, w, first_m, delta, alpha = _exponents(
+                p, C, s, first_m, now.b, now.h, first_rows, start, first_lane, C.MASKED
             )
             m = gl.convert_layout(first_m, ROWS, assert_trivial=True)
             w, l, mean = _weights(C, y, w, C.MASKED)
@@ -956,8 +971,10 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, bufs, bars):
                 e = mean
             w = _pack(w, dtype)
             if C.DROP:
-                at = now.b * p.heads + now.h
-                w = left(w, draw(seed, p.threshold, at, first_row, start, WIDTH))
+                stay = _drawn(
+                    p, C, W, seed, now.b, now.h, first_row, start, bufs, bars, count
+                )
+                w = left(w, stay)
             begun = zero
             if C.TILED:
                 more = now.blocks > skip + 1
@@ -986,6 +1003,8 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, bufs, bars):
             if C.OVERLAP:
                 v = _arrived(C, bufs.v, bars.v_ready, count)
                 o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)
+            if C.DRAWER:
+                _release(bars.drawn_empty.index(count % 2))
             count += 1
             if C.EARLY:
                 s, now = _next(p, C, W, FL, q, bufs, bars, count, turn, r)
@@ -1121,15 +1140,26 @@ def forward_kernel(
     t_empty = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(2):
         mbarrier.init(t_ready.index(i), count=1)
-        mbarrier.init(t_empty.index(i), count=C.CONSUMERS)
+        mbarrier.init(t_empty.index(i), count=C.CONSUMERS + 1 if C.DRAWER else C.CONSUMERS)
     turns = gl.allocate_shared_memory(gl.int64, [C.CONSUMERS, 1], mbarrier.MBarrierLayout())
     for w in gl.static_range(C.CONSUMERS):
         mbarrier.init(turns.index(w), count=1)
     bias_bufs = turns  # not read
     bias_ready = turns
     bias_empty = turns
+    drawn_bufs = turns
+    drawn_ready = turns
+    drawn_empty = turns
+    BAR: gl.constexpr = mbarrier.MBarrierLayout()
+    if C.DRAWER:
+        PLAIN: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+        drawn_bufs = gl.allocate_shared_memory(gl.uint32, [2 * C.CONSUMERS, 64, 4], PLAIN)
+        drawn_ready = gl.allocate_shared_memory(gl.int64, [2, 1], BAR)
+        drawn_empty = gl.allocate_shared_memory(gl.int64, [2, 1], BAR)
+        for i in gl.static_range(2):
+            mbarrier.init(drawn_ready.index(i), count=1)
+            mbarrier.init(drawn_empty.index(i), count=C.CONSUMERS)
     if C.TILED:
-        BAR: gl.constexpr = mbarrier.MBarrierLayout()
         bias_bufs = gl.allocate_shared_memory(
             bias_desc.dtype, [C.CONSUMERS, 1, 1, 64, C.BN], bias_desc.layout
         )
@@ -1139,10 +1169,22 @@ def forward_kernel(
             mbarrier.init(bias_ready.index(w), count=1)
             mbarrier.init(bias_empty.index(w), count=1)
     bars = Bars(
-        q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns, bias_ready, bias_empty
+        q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns, bias_ready, bias_empty,
+        drawn_ready, drawn_empty,
     )  # fmt: skip
-    bufs = Bufs(q_bufs, k_bufs, v_bufs, bias_bufs, o_bufs, t_buf)
-    if C.CONSUMERS == 2:
+    bufs = Bufs(q_bufs, k_bufs, v_bufs, bias_bufs, drawn_bufs, o_bufs, t_buf)
+    if C.DRAWER:
+        gl.warp_specialize(
+            [
+                (_consumer, (p, C, 0, o_desc, bufs, bars)),
+                (_consumer, (p, C, 1, o_desc, bufs, bars)),
+                (_drawer, (p, C, bufs, bars)),
+                (_producer, (p, C, q_desc, k_desc, v_desc, bias_desc, bufs, bars)),
+            ],
+            [4, 4, 1],
+            [224, 40, 24],
+        )
+    elif C.CONSUMERS == 2:
         gl.warp_specialize(
             [
                 (_consumer, (p, C, 0, o_desc, bufs, bars)),
