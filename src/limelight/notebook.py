@@ -32,7 +32,7 @@ from limelight.report.page import built
 from limelight.report.survey import survey_page
 from limelight.survey import Survey
 from limelight.views.bundle import bundle
-from limelight.views.kinds import kinds
+from limelight.views.facts import kinds
 from limelight.views.looks import cell, lines, strip
 from limelight.views.schema import Side
 from limelight.views.tiles import tile

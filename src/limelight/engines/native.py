@@ -47,8 +47,7 @@ def missing() -> str | None:
     return _WHY if _native is None else None
 
 
-def cannot(call: Call) -> str | None:
-    return beyond_float32(call)
+cannot = beyond_float32
 
 
 def isas() -> list[str]:

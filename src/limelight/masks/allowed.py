@@ -182,8 +182,14 @@ class Allowed(Remembers):
 
     def count(self, bias: NDArray[Any] | None = None) -> NDArray[np.int64]:
         """How many keys each row may attend to, [B|1, H|1, nq]; −inf in the bias forbids."""
+        widths: Index
+        if self.dense is self.spans is bias is None:  # a band: no row's interval need be made
+            row, (low, high) = np.arange(self.nq), self.band or (-self.nq, self.nk)
+            ends = np.clip(row + (high + 1), 0, self.nk) - np.clip(row + low, 0, self.nk)
+            widths = np.maximum(ends, 0)[None, None]
+            return widths
         if self.dense is None and bias is None:
-            widths: NDArray[np.int64] = (self.rows[..., 1] - self.rows[..., 0]).sum(-1, np.int64)
+            widths = (self.rows[..., 1] - self.rows[..., 0]).sum(-1, np.int64)
             return widths
         columns = np.arange(self.nk)
         parts = []

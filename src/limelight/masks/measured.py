@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import pick
+from limelight.arrays import as_numpy, pick
 from limelight.errors import ShapeError
-from limelight.masks import Causal, Documents, Explicit, Lengths, Mask, Prefix, Window
+from limelight.masks import Causal, Documents, Explicit, Lengths, Mask, Prefix, Window, as_mask
 from limelight.masks import spans as sp
 from limelight.masks.allowed import CHUNK, MOST_SLOTS, Allowed
 
@@ -86,6 +86,21 @@ class Entry(Mask):
 
     def _size(self) -> tuple[int, int]:
         return self.mask._size()
+
+
+def measured(mask: Any, nq: int, nk: int) -> tuple[sp.Spans | None, Mask | None]:
+    """What a model gave as a mask in rows, as measure() has them; itself where they are scattered.
+
+    A tensor comes as NumPy; None hides nothing.
+    """
+    if mask is None:
+        return measure(Allowed(nq, nk)), None
+    rule = as_mask(as_numpy(mask))
+    allowed = rule.allowed(nq, nk)
+    if allowed.dense is not None:
+        allowed = replace(allowed, dense=as_numpy(allowed.dense))
+    spans = measure(allowed)
+    return spans, rule.numpy() if spans is None else None
 
 
 def measure(allowed: Allowed) -> sp.Spans | None:
