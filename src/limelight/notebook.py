@@ -75,7 +75,7 @@ def show(
         raise ArgumentError(f"tokens name the positions of weights, and a {type(what).__name__} "
                             f"has its own")  # fmt: skip
     if isinstance(what, Capture):
-        batch = index(batch, what.entries, "batch entry")
+        batch = what.entry_number(batch)
     held = as_capture(what, head, batch)
     if importlib.util.find_spec("anywidget") is None:
         return Plain(what, held, head, batch)

@@ -249,7 +249,7 @@ def _ask(out: Console, voice: Voice, progress: Progress) -> None:
 
 
 def _options(out: Console, voice: Voice, texts: Sequence[str]) -> None:
-    from limelight.learn.exercises.typed import LETTERS
+    from limelight.learn.exercises.check import LETTERS
 
     for letter, text in zip(LETTERS, texts, strict=False):
         indented(out, f"{letter}  {escape(voice.say(text))}", 3)

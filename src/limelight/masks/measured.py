@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import as_numpy, pick
+from limelight.arrays import pick
 from limelight.errors import ShapeError
 from limelight.masks import Causal, Documents, Explicit, Lengths, Mask, Prefix, Window, as_mask
 from limelight.masks import spans as sp
@@ -91,16 +91,13 @@ class Entry(Mask):
 def measured(mask: Any, nq: int, nk: int) -> tuple[sp.Spans | None, Mask | None]:
     """What a model gave as a mask in rows, as measure() has them; itself where they are scattered.
 
-    A tensor comes as NumPy; None hides nothing.
+    None hides nothing. What comes back is NumPy and a copy: a model may use its mask again.
     """
     if mask is None:
         return measure(Allowed(nq, nk)), None
-    rule = as_mask(as_numpy(mask))
-    allowed = rule.allowed(nq, nk)
-    if allowed.dense is not None:
-        allowed = replace(allowed, dense=as_numpy(allowed.dense))
-    spans = measure(allowed)
-    return spans, rule.numpy() if spans is None else None
+    rule = as_mask(mask).numpy()
+    spans = measure(rule.allowed(nq, nk))
+    return spans, rule if spans is None else None
 
 
 def measure(allowed: Allowed) -> sp.Spans | None:

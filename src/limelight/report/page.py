@@ -64,8 +64,7 @@ def report(
                   title=title, found=kinds(capture, batch), first=first, effects=effects,
                   progress=progress)  # fmt: skip
     html = _page(made.data["title"], script, style, made.to_json())
-    heads = sum(site.heads for site in capture.sites)
-    return Written(html, len(html.encode()), heads, len(made.complete))
+    return Written(html, len(html.encode()), len(made.data["findings"]), len(made.complete))
 
 
 def write_report(capture: Capture, path: str | os.PathLike[str], **how: Any) -> Written:

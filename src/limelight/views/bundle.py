@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import index, jsonable
+from limelight.arrays import jsonable
 from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError
 from limelight.heads import Heads
@@ -80,7 +80,7 @@ def bundle(
     """
     if precision not in PRECISIONS:
         raise ArgumentError(f"precision={precision!r}: choose {' or '.join(PRECISIONS)}")
-    batch = index(batch, capture.entries, "batch entry")
+    batch = capture.entry_number(batch)
     say = progress or (lambda done, total: None)
     steps = 2 * len(capture.sites)
     summaries = []

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from limelight.arrays import index, jsonable
+from limelight.arrays import jsonable
 from limelight.capture import Capture, Site
 from limelight.capture.health import FIGURES
 from limelight.heads import Heads, find
@@ -121,7 +121,7 @@ def kinds(
     capture: Capture, batch: int = 0, progress: Callable[[int, int], None] | None = None
 ) -> Heads | None:
     """The scores of one batch entry's heads; None where no site, or not every one, has it."""
-    batch = index(batch, capture.entries, "batch entry")
+    batch = capture.entry_number(batch)
     if not capture.sites or any(batch >= site.batch for site in capture.sites):
         return None
     return find(capture, batch=batch, progress=progress)
