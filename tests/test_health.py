@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import limelight as ll
-from limelight import health as health_module
+from limelight.call import Call
 from limelight.capture.health import cell
 from limelight.health import PEAKED, SATURATED, Health, written
 from tests.cases import CASES, HERE, Case, widest
@@ -151,8 +151,8 @@ def test_rows_that_are_not_a_number_are_said_so() -> None:
 def test_figures_are_made_once_and_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     counted = []
-    count = health_module._count
-    monkeypatch.setattr(health_module, "_count", lambda call: counted.append(1) or count(call))
+    count = Call.row_keys
+    monkeypatch.setattr(Call, "row_keys", lambda call: counted.append(1) or count(call))
     x = torch.ones(3, 2)
     health = ll.inspect(x, x, x, mask=ll.Causal()).health
     assert health.max_logit is health.max_logit

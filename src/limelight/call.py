@@ -96,6 +96,17 @@ class Call:
         """The kind of device: cpu, cuda, …"""
         return "cpu" if isinstance(self.query, np.ndarray) else str(self.query.device.type)
 
+    def row_keys(self) -> Any:
+        """How many keys each row may attend to, int64 [B, Hq, Nq], as the call's kind of array."""
+        rows = self.query.shape[:3]
+        if is_torch(self.query):
+            from limelight.masks.tensors import count_keys
+
+            return expand(count_keys(self.allowed, self.bias, self.query.device), rows)
+        if not self.hides:
+            return np.full(rows, self.keys, np.int64)
+        return expand(self.allowed.count(self.bias), rows)
+
     def numpy(self) -> Call:
         """The same call on NumPy arrays: views of tensors that are on the CPU."""
         names = ("query", "key", "value", "bias", "sinks")

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import as_numpy, expand, is_torch, jsonable, namespace
+from limelight.arrays import as_numpy, is_torch, jsonable, namespace
 from limelight.call import Call
 from limelight.records import lean
 from limelight.reference import State
@@ -62,7 +62,7 @@ class Health:
             later = object.__new__(cls)
             later.__dict__["_of"] = call, state
             return later
-        keys = _count(call)
+        keys = call.row_keys()
         measured = [state.max_logit, state.logsumexp, state.entropy, keys]
         if call.sinks is not None:
             measured.append(count_outcomes(keys, call.sinks))
@@ -74,8 +74,10 @@ class Health:
         if "_of" not in own or name not in _FIGURES:
             raise AttributeError(f"{type(self).__name__} has no {name}")
         call, state = own["_of"]
-        own[name] = found = call.restore(_count(call) if name == "keys" else getattr(state, name))
-        if all(figure in own for figure in _FIGURES):
+        own[name] = found = call.restore(
+            call.row_keys() if name == "keys" else getattr(state, name)
+        )
+        if all(each in own for each in _FIGURES):
             del own["_of"]
         return found
 
@@ -261,18 +263,6 @@ def written(max_prob: float, digits: int = 2) -> str:
     crossed = any((max_prob >= bound) != (float(text) >= bound) for bound in (SATURATED, PEAKED)
                   if np.isfinite(max_prob))  # fmt: skip
     return written(max_prob, digits + 1) if crossed and digits < 6 else text
-
-
-def _count(call: Call) -> Any:
-    """How many keys each row may attend to, [B, Hq, Nq], as the call's kind of array."""
-    rows = call.query.shape[:3]
-    if is_torch(call.query):
-        from limelight.masks.tensors import count_keys
-
-        return expand(count_keys(call.allowed, call.bias, call.query.device), rows)
-    if not call.hides:
-        return np.full(rows, call.keys, np.int64)
-    return expand(call.allowed.count(call.bias), rows)
 
 
 def count_outcomes(keys: Any, sinks: Any) -> Any:

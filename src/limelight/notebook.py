@@ -32,7 +32,7 @@ from limelight.report.page import built
 from limelight.report.survey import survey_page
 from limelight.survey import Survey
 from limelight.views.bundle import bundle
-from limelight.views.kinds import kinds
+from limelight.views.facts import kinds
 from limelight.views.looks import cell, lines, strip
 from limelight.views.schema import Side
 from limelight.views.tiles import tile
@@ -75,7 +75,7 @@ def show(
         raise ArgumentError(f"tokens name the positions of weights, and a {type(what).__name__} "
                             f"has its own")  # fmt: skip
     if isinstance(what, Capture):
-        batch = index(batch, what.entries, "batch entry")
+        batch = what.entry_number(batch)
     held = as_capture(what, head, batch)
     if importlib.util.find_spec("anywidget") is None:
         return Plain(what, held, head, batch)

@@ -16,7 +16,7 @@ import pytest
 import limelight as ll
 from limelight.call import Call, prepare
 from limelight.engines import native
-from limelight.engines.threads import get_threads, set_threads
+from limelight.engines.threads import set_threads
 from limelight.errors import ArgumentError
 from limelight.reference import State
 
@@ -115,13 +115,13 @@ def test_works_in_the_child_of_a_fork() -> None:
 
 def test_set_threads() -> None:
     set_threads(3)
-    assert get_threads() == 3
+    assert native.threads() == 3
     set_threads(None)
-    assert get_threads() >= 1
+    assert native.threads() >= 1
     torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    assert get_threads() == 1
+    assert native.threads() == 1
     torch.set_num_threads(before)
     beyond = max(64, 8 * (os.cpu_count() or 1)) + 1  # no machine does more with more
     for wrong in (0, -1, beyond, 5000, 1.5, "two"):

@@ -32,7 +32,6 @@ from limelight.looking.weights import (
     weights_of,
 )
 from limelight.masks import as_mask
-from limelight.masks.bins import cells_in
 from tests.cases import CASES, HERE, Case
 
 IDS = {"ids": str}
@@ -371,7 +370,7 @@ def test_counting_allowed_cells() -> None:
         _, allowed = dense(call)
         edges = [regions.edges(0, n, min(n, 5)) for n in (call.queries, call.keys)]
         counts = np.broadcast_to(
-            cells_in(call.allowed, call.bias, *edges),
+            call.allowed.count_in(*edges, call.bias),
             (*allowed.shape[:2], *(len(e) - 1 for e in edges)),
         )
         exact = np.add.reduceat(

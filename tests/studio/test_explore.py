@@ -16,8 +16,7 @@ from PIL import Image
 
 import limelight as ll
 from limelight.capture import Capture, Site
-from limelight.views.facts import health_of
-from limelight.views.kinds import kinds
+from limelight.views.facts import health_of, kinds
 from limelight.views.order import findings
 from tests.studio import samples
 from tests.studio.conftest import Running, stop

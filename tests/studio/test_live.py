@@ -15,8 +15,7 @@ from limelight.studio.api.live import ToMeasure, ToRun, live_effects, live_model
 from limelight.studio.endpoint import Nothing
 from limelight.studio.studio import Studio
 from limelight.studio.work import Cancel, Gone
-from limelight.views.facts import health_of
-from limelight.views.kinds import kinds
+from limelight.views.facts import health_of, kinds
 from limelight.views.order import findings
 from tests.studio.conftest import Running
 

@@ -14,7 +14,7 @@ import limelight as ll
 from limelight import heads
 from limelight.capture import Capture, Site
 from limelight.views import looks
-from limelight.views.kinds import kinds
+from limelight.views.facts import kinds
 from tests.studio.conftest import Running
 from tests.studio.looking import percent
 

@@ -11,8 +11,7 @@ import pytest
 
 import limelight as ll
 from limelight import heads
-from limelight.views.facts import health_of, summary
-from limelight.views.kinds import kinds
+from limelight.views.facts import health_of, kinds, summary
 from limelight.views.order import findings
 from tests.studio import samples
 from tests.studio.looking import percent

@@ -61,6 +61,9 @@ def test_studio_and_report_show_what_pictures_show(
         for key in ("ArrowDown",) * 5:
             page.keyboard.press(key)
         page.get_by_text("f looks at a: not a number").wait_for()
+        page.get_by_text("is given a sum that is not a number, by").wait_for()
+        page.keyboard.press("Enter")
+        page.locator("article .weight").get_by_text("not a number", exact=True).wait_for()
         page.keyboard.press("End")
         page.get_by_text("f looks at g: hidden").wait_for()
     context.close()

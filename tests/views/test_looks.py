@@ -49,11 +49,11 @@ def test_rows_that_are_at_hand_are_not_summed_again(monkeypatch: pytest.MonkeyPa
     one = site(2, 6, 6)
     before = light([one], "column", 1)
     assert one.statistics is not None
-    from limelight.looking import look
+    from limelight.looking import weights
 
     def never(*_: object) -> None:
         raise AssertionError("a second pass over the keys")
 
-    chosen = look.choose(one.call).module
+    chosen = weights.choose(one.call).module
     monkeypatch.setattr(chosen, "forward", never)
     np.testing.assert_allclose(light([one], "column", 1), before, rtol=1e-5)

@@ -12,8 +12,7 @@ from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError
 from limelight.live.effects import Effects
 from limelight.report import bundle
-from limelight.views.facts import health_of
-from limelight.views.kinds import kinds
+from limelight.views.facts import health_of, kinds
 from limelight.views.order import findings
 from limelight.views.schema import Finding
 from tests.studio import samples

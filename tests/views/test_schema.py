@@ -17,7 +17,7 @@ from limelight.capture.health import FIGURES
 from limelight.journal.run import LOW_IS_WORSE
 from limelight.report import bundle
 from limelight.views import figures, schema
-from limelight.views.kinds import kinds
+from limelight.views.facts import kinds
 from tests.studio import samples
 
 WEB = Path(__file__).parents[2] / "web"
@@ -58,7 +58,7 @@ def test_pictures_reports_and_notebooks_need_numpy_alone() -> None:
     code = (
         "import sys\nfor name in ('msgspec', 'typer', 'rich', 'starlette', 'PIL'):\n    sys.modules[name] = None\n"
         "import limelight.pictures, limelight.notebook\nfrom limelight.capture.shipped import captures\n"
-        "from limelight.views.bundle import bundle\nfrom limelight.views.kinds import kinds\n"
+        "from limelight.views.bundle import bundle\nfrom limelight.views.facts import kinds\n"
         "held = captures()['llama']\nprint(len(bundle(held, budget=10**7, found=kinds(held)).data['findings']))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

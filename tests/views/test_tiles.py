@@ -121,5 +121,13 @@ def test_pictures_and_thumbnails_have_the_two_colours(theme: str) -> None:
         assert colours <= {tuple(int(c) for c in colour) for colour in np.unique(shown, axis=0)}
 
 
+def test_no_sum_is_made_of_what_is_not_a_number() -> None:
+    one = sick().sites[0]
+    assert strip(one, "column", 0).total is None
+    found = one.cell(STRANGE, 0)
+    assert np.isnan([found.weight, found.row_sum]).all()
+    assert "NaN / NaN = NaN" in repr(found)
+
+
 def test_what_is_sent_is_json() -> None:
     json.dumps(bundle(sick(), budget=10**6).data, allow_nan=False)

@@ -12,7 +12,7 @@ from typing import BinaryIO
 import pytest
 
 from limelight.errors import FileError
-from limelight.writing.files import write_whole
+from limelight.writing.files import whole
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -23,10 +23,14 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
         file.write(b"half")
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(FileError, match="cannot be written: No space left"):
-        write_whole(target, fail)
+    with (
+        pytest.raises(FileError, match="cannot be written: No space left"),
+        whole(target) as file,
+    ):
+        fail(file)
     assert target.read_bytes() == b"before"
-    write_whole(target, lambda file: file.write(b"after"))
+    with whole(target) as file:
+        file.write(b"after")
     assert target.read_bytes() == b"after"
     assert os.listdir(tmp_path) == ["x"]
 
@@ -36,7 +40,8 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
     target, link = tmp_path / "there" / "x", tmp_path / "link"
     target.write_bytes(b"before")
     link.symlink_to(target)
-    write_whole(link, lambda file: file.write(b"after"))
+    with whole(link) as file:
+        file.write(b"after")
     assert link.is_symlink()
     assert target.read_bytes() == b"after"
 
@@ -47,18 +52,20 @@ def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     for name in ("pipe", "folder", "circle", "x" * 300, "missing/x", "a\0b"):
         before = sorted(os.listdir(tmp_path))
-        with pytest.raises(FileError, match=r"cannot be written|names no file"):
-            write_whole(tmp_path / name, lambda file: file.write(b"x"))
+        with (
+            pytest.raises(FileError, match=r"cannot be written|names no file"),
+            whole(tmp_path / name) as file,
+        ):
+            file.write(b"x")
         assert sorted(os.listdir(tmp_path)) == before
 
 
 def killed_while_writing(folder: Path) -> None:
     """A process that writes a megabyte of a file and is killed."""
     code = (
-        "import os, signal, sys; from limelight.writing.files import write_whole\n"
-        "def write(file):\n"
-        "    file.write(b'x' * 2**20); file.flush(); os.kill(os.getpid(), signal.SIGKILL)\n"
-        "write_whole(sys.argv[1], write)"
+        "import os, signal, sys; from limelight.writing.files import whole\n"
+        "with whole(sys.argv[1]) as file:\n"
+        "    file.write(b'x' * 2**20); file.flush(); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(folder / "x")], check=False)
     assert done.returncode == -signal.SIGKILL
@@ -68,13 +75,11 @@ def test_what_a_killed_writer_left_the_next_one_removes(tmp_path: Path) -> None:
     killed_while_writing(tmp_path)
     (left,) = os.listdir(tmp_path)
     (tmp_path / "other.part").write_bytes(b"somebody else's")
-
-    def meanwhile(file: BinaryIO) -> None:
-        file.write(b"slow")
-        file.flush()
-        write_whole(tmp_path / "y", lambda file: file.write(b"quick"))  # leaves this one alone
-
-    write_whole(tmp_path / "x", meanwhile)
+    with whole(tmp_path / "x") as slow:
+        slow.write(b"slow")
+        slow.flush()
+        with whole(tmp_path / "y") as quick:  # leaves the other one alone
+            quick.write(b"quick")
     assert left not in os.listdir(tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["other.part", "x", "y"]
     assert (tmp_path / "x").read_bytes() == b"slow"

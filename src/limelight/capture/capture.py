@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
+from limelight.arrays import index
 from limelight.capture.health import HealthTables
 from limelight.capture.site import Array, Labels, Site, as_labels
 from limelight.errors import ArgumentError
@@ -53,6 +54,10 @@ class Capture:
     def entries(self) -> int:
         """How many entries the largest batch of a site has; 1 where there is no site."""
         return max((site.batch for site in self.sites), default=1)
+
+    def entry_number(self, batch: int) -> int:
+        """The number of a batch entry; negative ones count from the end."""
+        return index(batch, self.entries, "batch entry")
 
     def __getitem__(self, which: int | str) -> Site:
         if isinstance(which, str):

@@ -25,6 +25,7 @@ from limelight.capture.capture import Capture
 from limelight.capture.health import HealthTables
 from limelight.capture.site import Site
 from limelight.errors import ArgumentError
+from limelight.looking.regions import edges
 from limelight.offers import offered
 from limelight.writing.frames import Frame, Tabular
 from limelight.writing.numbers import counted
@@ -182,7 +183,7 @@ class Comparison(Tabular):
                                 f"see: pool them with shape=(512, 512)")  # fmt: skip
         values, empty = np.full(bins, np.nan, np.float32), np.ones(bins, np.bool_)
         if height and width:
-            down, across = (_edges(span, n) for span, n in zip(spans, bins, strict=True))
+            down, across = (edges(*span, n) for span, n in zip(spans, bins, strict=True))
             step = max(1, CELLS // width)
             fine = np.union1d(down, np.arange(*spans[0], step))  # a tall bin is pooled in parts
             parts = []
@@ -378,12 +379,6 @@ def _less(
         tile = site.call.allowed.tile(row, key)
         hidden &= False if tile is None else ~tile[0, 0]
     return np.where(hidden, np.nan, parts[1] - parts[0]), hidden
-
-
-def _edges(span: tuple[int, int], bins: int) -> NDArray[np.int64]:
-    """Where bins that share out a span evenly begin, and where the last one ends."""
-    start, stop = span
-    return start + np.arange(bins + 1) * (stop - start) // max(1, bins)
 
 
 def _furthest(

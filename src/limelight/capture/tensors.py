@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from limelight.errors import FileError
 from limelight.intake import ANEW, from_json, memory, open_plain, reading, state
-from limelight.writing.files import as_path, write_whole
+from limelight.writing.files import as_path, whole
 
 MOST_HEADER = 32 << 20
 MOST_EMPTY = 1 << 20  # the axes of an array without numbers, those of 0 left out, multiplied
@@ -77,14 +77,11 @@ def write(
             f"{target}: the header would take {len(encoded):,} bytes, more than readers accept: "
             f"capture fewer tokens or layers"
         )
-
-    def fill(file: BinaryIO) -> None:
+    with whole(target) as file:
         file.write(len(encoded).to_bytes(8, "little"))
         file.write(encoded)
         for name in order:
             file.write(_bytes(named[name]))
-
-    write_whole(target, fill)
 
 
 class Foreign(FileError):

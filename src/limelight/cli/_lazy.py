@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
+import errno
 import importlib
 import os
 import sys
@@ -13,11 +15,14 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from limelight.cli._stdout import UNWRITABLE, discard, lenient
 from limelight.errors import LimelightError
 from limelight.writing.terminal import shown
 
 FAILED, STOPPED = 2, 130
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+SIGNS = {"…": "...", "√": "sqrt "} | dict(
+    zip("−·×÷─■░▒▓█▉▊▋▌▍▎▏▁▂▃▄▅▆▇", "-*x/-#:+%####....1234567", strict=True)
+)
 
 
 @dataclass(frozen=True)
@@ -151,3 +156,22 @@ def fail(message: str, code: int = FAILED) -> None:
     """One line on stderr, and out."""
     typer.echo(shown(f"limelight: {' '.join(message.split())}"), err=True)
     sys.exit(code)
+
+
+def lenient(stream: Any) -> None:
+    """Have a stream write what its encoding lacks as near as it can, rather than fail."""
+    if getattr(stream, "errors", "") in ("strict", "surrogateescape"):
+        codecs.register_error("limelight", _nearest)
+        stream.reconfigure(errors="limelight")
+
+
+def _nearest(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(SIGNS.get(sign, "?") for sign in missing), error.end
+
+
+def discard() -> None:
+    """Drop what is still to be written, so that Python does not fail on it once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -17,7 +17,7 @@ from limelight.cli._edge import JsonOption, console, indented, print_json, show,
 from limelight.cli._looking import ForceOption, writable
 from limelight.errors import ArgumentError
 from limelight.texts import known, speaker, translated
-from limelight.writing.files import write_whole
+from limelight.writing.files import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,7 +174,8 @@ def _sheet(
         return
     target = output or Path(f"sheet-{made.seed}.html")
     writable(target, (".html", ".htm"), force)
-    write_whole(target, lambda file: file.write(made.to_html().encode()))
+    with whole(target) as file:
+        file.write(made.to_html().encode())
     if json:
         voice.json({"file": str(target), **made.to_dict()})
         return
@@ -248,7 +249,7 @@ def _ask(out: Console, voice: Voice, progress: Progress) -> None:
 
 
 def _options(out: Console, voice: Voice, texts: Sequence[str]) -> None:
-    from limelight.learn.exercises.typed import LETTERS
+    from limelight.learn.exercises.check import LETTERS
 
     for letter, text in zip(LETTERS, texts, strict=False):
         indented(out, f"{letter}  {escape(voice.say(text))}", 3)

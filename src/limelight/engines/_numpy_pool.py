@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from limelight.arrays import consecutive, crop
 from limelight.call import Call
 from limelight.masks.allowed import CHUNK
-from limelight.masks.bins import cells_in
 from limelight.reference import logits
 
 ROWS, COLUMNS = 256, 1024
@@ -35,7 +34,7 @@ def pool(call: Call, logsumexp: Array, row_edges: Array, column_edges: Array, ki
     with np.errstate(all="ignore"):
         for b, h in np.ndindex(shape[:2]):
             own = call.one_head(h, b)
-            cells = cells_in(own.allowed, own.bias, row_edges, column_edges)[0, 0]
+            cells = own.allowed.count_in(row_edges, column_edges, own.bias)[0, 0]
             values = one(own, _shift(logsumexp[b, h]), row_edges, column_edges)
             values = values if kind == "max" else values / cells
             pooled[b, h] = np.where(cells == 0, np.nan, values)

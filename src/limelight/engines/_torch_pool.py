@@ -16,7 +16,6 @@ from torch import Tensor
 
 from limelight.arrays import crop
 from limelight.call import Call
-from limelight.masks.bins import cells_in
 
 CELLS = 1 << 26  # scores held at a time: 256 MB of float32
 Edges = NDArray[np.int64]
@@ -48,7 +47,7 @@ def _pool(
     read = call.allowed.dense is not None or call.bias is not None
     counts = torch.zeros(shape, dtype=torch.int64, device=device)
     if not read:  # from the intervals alone
-        counted = cells_in(call.allowed, None, row_edges, column_edges)[0, 0]
+        counted = call.allowed.count_in(row_edges, column_edges)[0, 0]
         counts += torch.from_numpy(counted).to(device)
     bins = np.repeat(np.arange(shape[0]), np.diff(row_edges))
     for rows in _steps(int(row_edges[0]), int(row_edges[-1]), last - first):

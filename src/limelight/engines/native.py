@@ -21,7 +21,6 @@ from limelight.dropout import Dropout
 from limelight.engines import _numpy_pool
 from limelight.engines._numpy_pool import strongest as strongest
 from limelight.errors import EngineError
-from limelight.masks.bins import cells_in
 from limelight.reference import Gradients, State
 
 try:
@@ -48,8 +47,7 @@ def missing() -> str | None:
     return _WHY if _native is None else None
 
 
-def cannot(call: Call) -> str | None:
-    return beyond_float32(call)
+cannot = beyond_float32
 
 
 def isas() -> list[str]:
@@ -210,7 +208,7 @@ def block(call: Call, logsumexp: Any, rows: Any, columns: Any) -> Any:
         return _numpy_pool.block(call, logsumexp, rows, columns)
     rows, columns = (np.append(at, at[-1] + 1) for at in (rows, columns))
     values = _pool(call, logsumexp, rows, columns, POOLS["max"])
-    hidden = cells_in(call.allowed, call.bias, rows, columns) == 0
+    hidden = call.allowed.count_in(rows, columns, call.bias) == 0
     values[np.broadcast_to(hidden, values.shape)] = 0.0
     return values
 

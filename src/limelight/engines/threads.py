@@ -17,7 +17,7 @@ def set_threads(count: int | None) -> None:
     have the same bits for any number of threads.
 
     >>> set_threads(1)
-    >>> get_threads()
+    >>> native.threads()
     1
     >>> set_threads(None)
     """
@@ -32,17 +32,7 @@ def set_threads(count: int | None) -> None:
         if not 1 <= count <= most:
             raise ArgumentError(f"threads={count}: give a number from 1 to {most}, which is what "
                                 f"this machine may be asked for, or None")  # fmt: skip
-    _check()
-    native.set_threads(count)
-
-
-def get_threads() -> int:
-    """How many threads the next call of the native engine will use."""
-    _check()
-    return native.threads()
-
-
-def _check() -> None:
     reason = native.missing()
     if reason is not None:
         raise EngineError(f"the native engine, whose threads these are, is missing: {reason}")
+    native.set_threads(count)

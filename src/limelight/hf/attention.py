@@ -71,10 +71,11 @@ def attention(
         asked.rule["mask"] = packed.within(asked.rule["mask"], starts, ends, asked.query, asked.key)
     asked.rule.update(scale=scaling, softcap=softcap, sinks=s_aux, dropout=dropout)
     recorder = _set_on(module, RECORDER)
+    named = recorder is not None or bridge.observers or torch.compiler.is_compiling()
+    site = _site_name(module) if named else ""
     if recorder is not None:
-        output = recorder.attention(module, asked)
+        output = recorder.attention(module, asked, site)
     else:
-        site = site_name(module) if bridge.observers or torch.compiler.is_compiling() else ""
         output = functional.attention(*asked[:3], **asked.rule, site=site)
     return output.transpose(1, 2).contiguous(), None
 
@@ -144,7 +145,7 @@ def _is_causal(module: torch.nn.Module, said: bool | None) -> bool:
     return said is None or bool(said)
 
 
-def site_name(module: torch.nn.Module) -> str:
+def _site_name(module: torch.nn.Module) -> str:
     """How a Monitor calls this place: the name it gave the module, else class and layer."""
     name = getattr(module, SITE, "")
     if not name:

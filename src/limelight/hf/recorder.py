@@ -6,7 +6,6 @@ import ctypes
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import cache
 from numbers import Integral
 from typing import Any
@@ -20,12 +19,11 @@ from limelight.arrays import as_numpy
 from limelight.attention import Inspection
 from limelight.capture import Rows
 from limelight.errors import ArgumentError
-from limelight.hf.attention import RECORDER, Asked, site_name
+from limelight.hf.attention import RECORDER, Asked
 from limelight.hf.inputs import Inputs
 from limelight.hf.series import Said, Series
 from limelight.masks import Explicit, as_mask
-from limelight.masks.allowed import Allowed
-from limelight.masks.measured import measure
+from limelight.masks.measured import measured
 from limelight.torch import functional
 from limelight.torch.recording import kind_of
 from limelight.torch.rules import split
@@ -75,21 +73,21 @@ class Recorder:
         self._hooks = []
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def attention(self, module: nn.Module, asked: Asked) -> Tensor:
+    def attention(self, module: nn.Module, asked: Asked, site: str) -> Tensor:
         """Attention as the model asked for, with its health; kept if it is one of the wanted."""
         name = self.names.get(module)
         if name is None:
-            return functional.attention(*asked[:3], **asked.rule, site=site_name(module))
+            return functional.attention(*asked[:3], **asked.rule, site=site)
         turn = self._calls[name]
         self._calls[name] += 1
         layer = self._layer(module, name)
         # Outside of a forward pass this is checkpointing's second run: seen before.
         if self._depth == 0 or (self.wanted is not None and layer not in self.wanted):
-            return functional.attention(*asked[:3], **asked.rule, site=site_name(module))
+            return functional.attention(*asked[:3], **asked.rule, site=site)
         # Under torch.autocast the statistics are those of the rounded numbers: keep these.
         asked = Asked(*functional.autocast(*asked[:3]), asked.rule)
         asked = _without_tail(_with_hidden(asked))
-        seen = functional.inspect(*asked[:3], **asked.rule, site=site_name(module))
+        seen = functional.inspect(*asked[:3], **asked.rule, site=site)
         self.keep((name, turn), layer, module, asked, seen)
         if asked.query.numel() > LARGE:
             release()
@@ -141,9 +139,7 @@ class Recorder:
         """
         known = self._measured.get(id(mask))
         if known is None or known[0] is not mask or known[1][0] != (nq, nk):
-            spans = measure(_allowed(mask, nq, nk))
-            scattered = as_mask(mask).numpy() if spans is None else None
-            known = self._measured[id(mask)] = (mask, ((nq, nk), spans, scattered))
+            known = self._measured[id(mask)] = (mask, ((nq, nk), *measured(mask, nq, nk)))
         _, spans, scattered = known[1]
         return spans, scattered
 
@@ -229,13 +225,6 @@ def _attentions(names: dict[nn.Module, str]) -> list[tuple[nn.Module, str]]:
 def _kind(module: nn.Module, name: str, nq: int, nk: int, spans: Any) -> str:
     sees_all = spans is not None and bool((spans[..., 0, :] == (0, nk)).all())
     return kind_of(module, name, nq, nk, sees_all)
-
-
-def _allowed(mask: Any, nq: int, nk: int) -> Allowed:
-    if mask is None:
-        return Allowed(nq, nk)
-    allowed = as_mask(as_numpy(mask)).allowed(nq, nk)
-    return replace(allowed, dense=None if allowed.dense is None else as_numpy(allowed.dense))
 
 
 def _with_hidden(asked: Asked) -> Asked:

@@ -6,16 +6,16 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import quote
 
 from limelight.errors import FileError
 from limelight.lessons.data import PARTS, lessons_data
-from limelight.report.page import alone, built, safe
+from limelight.report.page import alone, built
 from limelight.texts import known, translate
-from limelight.writing.files import as_path, write_whole
+from limelight.views.bundle import for_page
+from limelight.writing.files import as_path, whole
 
 TITLE = "Attention, with the lights on"
 HOME = "index.html"  # of a site
@@ -37,7 +37,8 @@ def write_lessons(
 ) -> int:
     """lessons() into a file, whole or not at all; gives its bytes."""
     page = lessons(part, language=language, **state).encode()
-    write_whole(path, lambda file: file.write(page))
+    with whole(path) as file:
+        file.write(page)
     return len(page)
 
 
@@ -56,12 +57,9 @@ def write_site(folder: str | os.PathLike[str], *, language: str = "en") -> list[
     made[HOME] = _linked(None, language)
     made |= {f"{part}.html": _linked(part, language) for part in PARTS}
     for name, text in made.items():
-        write_whole(target / name, partial(_write, text))
+        with whole(target / name) as file:
+            file.write(text.encode())
     return [target / name for name in made]
-
-
-def _write(text: str, file: BinaryIO) -> None:
-    file.write(text.encode())
 
 
 def _data(
@@ -71,7 +69,7 @@ def _data(
     language: str = "en",
 ) -> str:
     data = asdict(lessons_data(part, state, home, language))
-    return safe(json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+    return for_page(json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
 
 def _linked(part: str | None, language: str) -> str:

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import as_array, index
+from limelight.arrays import index
 from limelight.call import Call, prepare
 from limelight.errors import ArgumentError
 from limelight.looking import regions
-from limelight.looking.look import Look, check_logsumexp
-from limelight.masks.bins import cells_in
+from limelight.looking.weights import Look, check_logsumexp
 from limelight.offers import offered
 
 Array = NDArray[Any]
@@ -147,15 +146,10 @@ def heatmap_of(
     )
     look = Look.at(call, engine, *spans[0], logsumexp)
     if progress is None or call.empty:
-        values = _pool(look, row_edges, column_edges, pool)
+        values = look.pool(row_edges, column_edges, pool)
     else:
         values = _in_steps(look, row_edges, column_edges, pool, progress)
-    empty = np.isnan(values)
-    if empty.any() and not (as_array(look.logsumexp)[:, :, slice(*spans[0])] < np.inf).all():
-        # Some row is not a number. Elsewhere NaN is a bin without a cell, and counting takes as
-        # long as the map.
-        array = call.numpy()
-        empty &= cells_in(array.allowed, array.bias, row_edges, column_edges) == 0
+    empty = look.empty(values, row_edges, column_edges)
     for axis, (size, bins) in enumerate(zip(sizes, shape, strict=True)):
         repeated = regions.repeats(size, bins)
         if repeated is not None:
@@ -170,20 +164,12 @@ def pooled(
     """Bins with edges of one's own, strictly ascending: float32 [B, Hq, P, Q]."""
     check_pool(pool)
     look = Look.at(call, engine, int(row_edges[0]), int(row_edges[-1]), logsumexp)
-    return _pool(look, row_edges, column_edges, pool)
+    return look.pool(row_edges, column_edges, pool)
 
 
 def check_pool(pool: str) -> None:
     if pool not in POOLS:
         raise ArgumentError(f"pool={pool!r}: choose 'max', a bin's largest weight, or 'mean'")
-
-
-def _pool(look: Look, row_edges: Array, column_edges: Array, pool: str) -> Array:
-    call = look.call
-    if call.empty:
-        shape = call.batch, call.query_heads, len(row_edges) - 1, len(column_edges) - 1
-        return np.empty(shape, np.float32)
-    return as_array(look.engine.pool(call, look.logsumexp, row_edges, column_edges, pool))
 
 
 def _in_steps(
@@ -197,7 +183,7 @@ def _in_steps(
     steps = list(regions.chunks(row_edges, column_edges, STEP))
     for done, (down, across) in enumerate(steps, start=1):
         edges = row_edges[down.start : down.stop + 1], column_edges[across.start : across.stop + 1]
-        values[:, :, down, across] = _pool(look, *edges, pool)
+        values[:, :, down, across] = look.pool(*edges, pool)
         progress(done, len(steps))
     return values
 

@@ -26,7 +26,6 @@ from limelight.call import Call
 from limelight.errors import ArgumentError, LimelightError
 from limelight.looking import regions
 from limelight.looking.heatmap import check_pool, pooled
-from limelight.masks.bins import cells_in
 
 Values = NDArray[np.float32]
 SIDE = 256  # bins of a tile's side
@@ -169,7 +168,7 @@ class Pyramid:
         logsumexp = self._site.statistics.logsumexp[self._at][rows.start : rows.stop]
         if empty.any() and not (logsumexp < np.inf).all():
             edges = self._edges(Address(level, row, column))
-            empty &= cells_in(self.call.allowed, self.call.bias, *edges)[0, 0] == 0
+            empty &= self.call.allowed.count_in(*edges, self.call.bias)[0, 0] == 0
         return empty
 
     @property
@@ -243,7 +242,7 @@ class Pyramid:
             return how.reduceat(how.reduceat(bins, starts[1], axis=1), starts[0], axis=0)
 
         # The counts tell bins without a cell from weights that are not a number, which stay so.
-        counts = cells_in(self.call.allowed, self.call.bias, *self._edges(address))[0, 0]
+        counts = self.call.allowed.count_in(*self._edges(address), self.call.bias)[0, 0]
         total = both(np.add, counts)
         if self.pool == "max":
             values = both(np.maximum, np.where(counts == 0, -np.inf, tile))

@@ -5,7 +5,6 @@ values     the masks that people write
 allowed    the form that engines read: bands, intervals, arrays
 spans      sets of keys as intervals, the arithmetic under it
 memory     how masks remember what was worked out from them
-bins       how many cells of each bin of a picture are allowed
 tensors    how many keys each row has, on tensors
 measured   masks that captures need: measured ones, and one entry of a batch
 text       from an expression, as a person types it

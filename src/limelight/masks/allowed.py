@@ -29,6 +29,8 @@ CHUNK = 1 << 24  # cells looked at together where a dense part must be read
 MOST_SLOTS = 16  # intervals a row; beyond that a boolean array is the smaller form
 LONGEST = 2**31 - 1  # positions are counted in 32 bits
 
+Index = NDArray[np.int64]
+
 
 def check_sides(nq: int, nk: int) -> None:
     for name, length in (("queries", nq), ("keys", nk)):
@@ -180,8 +182,14 @@ class Allowed(Remembers):
 
     def count(self, bias: NDArray[Any] | None = None) -> NDArray[np.int64]:
         """How many keys each row may attend to, [B|1, H|1, nq]; −inf in the bias forbids."""
+        widths: Index
+        if self.dense is self.spans is bias is None:  # a band: no row's interval need be made
+            row, (low, high) = np.arange(self.nq), self.band or (-self.nq, self.nk)
+            ends = np.clip(row + (high + 1), 0, self.nk) - np.clip(row + low, 0, self.nk)
+            widths = np.maximum(ends, 0)[None, None]
+            return widths
         if self.dense is None and bias is None:
-            widths: NDArray[np.int64] = (self.rows[..., 1] - self.rows[..., 0]).sum(-1, np.int64)
+            widths = (self.rows[..., 1] - self.rows[..., 0]).sum(-1, np.int64)
             return widths
         columns = np.arange(self.nk)
         parts = []
@@ -207,41 +215,75 @@ class Allowed(Remembers):
 
         Returns uint8 [B|1, H|1, ceil(nq / height), ceil(nk / width)].
         """
-        top, left = np.arange(0, self.nq, height), np.arange(0, self.nk, width)
-        bottom, right = np.minimum(top + height, self.nq), np.minimum(left + width, self.nk)
-        lead = np.broadcast_shapes(
-            self.rows.shape[:2], (1, 1) if self.dense is None else tuple(self.dense.shape[:2])
-        )
-        counts = np.zeros((*lead, len(top), len(left)), np.int64)
-        for i, (start, stop) in enumerate(zip(top.tolist(), bottom.tolist(), strict=True)):
-            counts[:, :, i] = self._cells(start, stop, left, right)
-        full = (bottom - top)[:, None] * (right - left)
+        down = np.append(np.arange(0, self.nq, height), self.nq)
+        across = np.append(np.arange(0, self.nk, width), self.nk)
+        counts = self.count_in(down, across)
+        full = np.diff(down)[:, None] * np.diff(across)
         return np.where(counts == 0, EMPTY, np.where(counts == full, FULL, PARTIAL)).astype(
             np.uint8
         )
 
-    def _cells(
-        self, top: int, bottom: int, left: NDArray[np.intp], right: NDArray[np.intp]
-    ) -> NDArray[np.int64]:
-        """Allowed cells of one row of blocks: int64 [B|1, H|1, blocks]."""
-        if self.dense is not None and len(left):
-            tile = self.tile(np.arange(top, bottom), np.arange(self.nk))
-            if tile is not None:
-                return np.add.reduceat(tile.sum(axis=2, dtype=np.int64), left, axis=-1)
-            return ((bottom - top) * (right - left))[None, None]
-        rows = self.rows[:, :, top:bottom]  # [B, H, rows, R, 2]
-        overlap = np.minimum(rows[..., 1, None], right) - np.maximum(rows[..., 0, None], left)
-        cells: NDArray[np.int64] = np.maximum(overlap, 0).sum(axis=(2, 3), dtype=np.int64)
-        return cells
+    def count_in(self, row_edges: Index, column_edges: Index, bias: Any = None) -> Index:
+        """How many cells of each bin between ascending edges are allowed: [B|1, H|1, P, Q].
+
+        A row's allowed cells left of an edge c are Σ clip(c, low, high) − low over its intervals:
+        O(rows · Q). A dense part, or −inf in a bias [B|1, Hq|1, Nq|1, Nk|1], is read cell by cell.
+        """
+        heights, widths = np.diff(row_edges), np.diff(column_edges)
+        if self.everything and bias is None:
+            return (heights[:, None] * widths)[None, None]
+        by_interval = self.dense is None and bias is None
+        parts = [
+            tuple(part.shape[:2]) for part in (self.spans, self.dense, bias) if part is not None
+        ]
+        lead = np.broadcast_shapes(*parts, (1, 1))
+        if not (heights.size and widths.size):
+            return np.zeros((*lead, heights.size, widths.size), np.int64)
+        width = len(column_edges) if by_interval else int(column_edges[-1] - column_edges[0])
+        most = max(1, CHUNK // (lead[0] * lead[1] * width))  # rows looked at together
+        counts, first = [], 0
+        while first < heights.size:
+            last = first + 1
+            while last < heights.size and row_edges[last + 1] - row_edges[first] <= most:
+                last += 1
+            edges = row_edges[first : last + 1]
+            if by_interval:
+                counts.append(self._by_interval(edges, column_edges))
+            else:
+                counts.append(self._by_cell(edges, column_edges, bias, lead))
+            first = last
+        return np.concatenate(counts, axis=2)
+
+    def _by_interval(self, row_edges: Index, column_edges: Index) -> Index:
+        spans = self.rows[:, :, row_edges[0] : row_edges[-1]]
+        left = np.zeros((*spans.shape[:3], len(column_edges)), np.int32)
+        for slot in range(spans.shape[3]):
+            low, high = spans[:, :, :, slot, 0, None], spans[:, :, :, slot, 1, None]
+            left += np.clip(column_edges.astype(np.int32), low, high) - low
+        starts = row_edges[:-1] - row_edges[0]
+        return np.diff(np.add.reduceat(left, starts, axis=2, dtype=np.int64), axis=-1)
+
+    def _by_cell(
+        self, row_edges: Index, column_edges: Index, bias: Any, lead: tuple[int, ...]
+    ) -> Index:
+        rows = np.arange(row_edges[0], row_edges[-1])
+        columns = np.arange(column_edges[0], column_edges[-1])
+        tile = self.tile(rows, columns)
+        cells = np.ones((1, 1, 1, 1), np.bool_) if tile is None else tile
+        if bias is not None:
+            cells = cells & ~np.isneginf(crop(bias, rows, columns))
+        cells = np.broadcast_to(cells, (*lead, len(rows), len(columns)))
+        across = np.add.reduceat(cells, column_edges[:-1] - column_edges[0], axis=3, dtype=np.int64)
+        return np.add.reduceat(across, row_edges[:-1] - row_edges[0], axis=2)
 
     def flatten(self, batch: tuple[int, ...], heads: int) -> Allowed:
         """The same with all batch axes in one, checked against the call's: [B|1, H|1, ...]."""
         if self.spans is None and self.dense is None:
             return self
-        known: Allowed | None = self.memory.get((batch, heads))
+        spans, dense = self.spans, self.dense
+        known: Allowed | None = None if dense is not None else self.memory.get((batch, heads))
         if known is not None:
             return known
-        spans, dense = self.spans, self.dense
         flat = replace(
             self,
             spans=None if spans is None else flatten(spans, batch, heads, "mask", tail=3),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from limelight.arrays import pick
 from limelight.errors import ShapeError
-from limelight.masks import Causal, Documents, Explicit, Lengths, Mask, Prefix, Window
+from limelight.masks import Causal, Documents, Explicit, Lengths, Mask, Prefix, Window, as_mask
 from limelight.masks import spans as sp
 from limelight.masks.allowed import CHUNK, MOST_SLOTS, Allowed
 
@@ -86,6 +86,18 @@ class Entry(Mask):
 
     def _size(self) -> tuple[int, int]:
         return self.mask._size()
+
+
+def measured(mask: Any, nq: int, nk: int) -> tuple[sp.Spans | None, Mask | None]:
+    """What a model gave as a mask in rows, as measure() has them; itself where they are scattered.
+
+    None hides nothing. What comes back is NumPy and a copy: a model may use its mask again.
+    """
+    if mask is None:
+        return measure(Allowed(nq, nk)), None
+    rule = as_mask(mask).numpy()
+    spans = measure(rule.allowed(nq, nk))
+    return spans, rule if spans is None else None
 
 
 def measure(allowed: Allowed) -> sp.Spans | None:

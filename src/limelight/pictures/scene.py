@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError
 from limelight.views.palette import theme_of
-from limelight.writing.files import write_whole
+from limelight.writing.files import whole
 
 ENDINGS = (".svg", ".png", ".pdf")  # of files that a picture is written to
 
@@ -128,7 +128,8 @@ class Picture:
             )
         made = {".svg": lambda: self.svg().encode(), ".png": lambda: self.png(ratio)}
         data = made.get(kind, self.pdf)()
-        write_whole(path, lambda file: file.write(data))
+        with whole(path) as file:
+            file.write(data)
 
     def beside(self, *others: Picture, gap: float = 16.0) -> Picture:
         """This picture and others in a row."""

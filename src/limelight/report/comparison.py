@@ -16,7 +16,7 @@ from limelight.capture.comparison import Change
 from limelight.pictures import heatmap
 from limelight.pictures.tokens import printable
 from limelight.views.palette import theme_of
-from limelight.writing.files import write_whole
+from limelight.writing.files import whole
 from limelight.writing.tables import lit
 
 BINS = 48  # a side of a map
@@ -68,7 +68,8 @@ def write_comparison(
 ) -> None:  # fmt: skip
     """comparison_page() into a file, whole or not at all."""
     page = comparison_page(found, names=names, most=most).encode()
-    write_whole(path, lambda file: file.write(page))
+    with whole(path) as file:
+        file.write(page)
 
 
 def _text(name: str, capture: Capture) -> str:

@@ -21,8 +21,8 @@ from limelight.errors import FileError
 from limelight.live.effects import Effects
 from limelight.texts import translate
 from limelight.views.bundle import Progress, bundle
-from limelight.views.kinds import kinds
-from limelight.writing.files import write_whole
+from limelight.views.facts import kinds
+from limelight.writing.files import whole
 
 MEGABYTE = 1_000_000
 BUDGET = 10 * MEGABYTE
@@ -60,19 +60,18 @@ def report(
     """
     script, style = built("report.js"), built("report.css")
     frame = len(_page("", script, style, "").encode()) + TITLE_ROOM
-    # In the page every < > & of the data takes six bytes instead of one: see safe.
     made = bundle(capture, budget=budget, around=frame, precision=precision, batch=batch,
                   title=title, found=kinds(capture, batch), first=first, effects=effects,
-                  progress=progress, written=safe)  # fmt: skip
-    html = _page(made.data["title"], script, style, safe(made.to_json()))
-    heads = sum(site.heads for site in capture.sites)
-    return Written(html, len(html.encode()), heads, len(made.complete))
+                  progress=progress)  # fmt: skip
+    html = _page(made.data["title"], script, style, made.to_json())
+    return Written(html, len(html.encode()), len(made.data["findings"]), len(made.complete))
 
 
 def write_report(capture: Capture, path: str | os.PathLike[str], **how: Any) -> Written:
     """report() into a file, whole or not at all."""
     made = report(capture, **how)
-    write_whole(path, lambda file: file.write(made.html.encode()))
+    with whole(path) as file:
+        file.write(made.html.encode())
     return made
 
 
@@ -114,11 +113,6 @@ def alone(title: str, script: str, style: str, data: str, language: str = "en") 
         f'<script type="application/json" id="limelight-data">{data}</script>\n'
         f"<script>{script}</script></body></html>\n"
     )
-
-
-def safe(data: str) -> str:
-    """JSON that cannot end its element, whatever the texts in it hold."""
-    return data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _inert(script: str) -> str:

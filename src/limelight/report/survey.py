@@ -15,9 +15,9 @@ import numpy as np
 from limelight.capture.health import TITLES, cell
 from limelight.pictures.tokens import printable, visible
 from limelight.survey import Survey
-from limelight.views.kinds import words
+from limelight.views.facts import words
 from limelight.views.palette import THEME, Scale, theme_of
-from limelight.writing.files import write_whole
+from limelight.writing.files import whole
 from limelight.writing.numbers import counted
 from limelight.writing.png import encode
 from limelight.writing.tables import lit
@@ -87,7 +87,8 @@ def survey_page(found: Survey, *, title: str | None = None) -> str:
 def write_survey(found: Survey, path: str | os.PathLike[str], *, title: str | None = None) -> int:
     """survey_page() into a file, whole or not at all; how many bytes that are."""
     page = survey_page(found, title=title).encode()
-    write_whole(path, lambda file: file.write(page))
+    with whole(path) as file:
+        file.write(page)
     return len(page)
 
 

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from limelight.call import Call
-from limelight.masks import tensors as masks
 from limelight.reference import State
 from limelight.torch import batching, operators
 
@@ -47,9 +46,8 @@ def run(call: Call, engine: str, health: bool, site: str, known: Plans | None = 
 def count_keys(call: Call) -> Tensor:
     """How many keys each row may attend to, int64 [B, Hq, Nq]."""
     if ordinary(*tensors_of(call)):
-        return masks.count_keys(call.allowed, call.bias, call.query.device).expand(
-            call.query.shape[:3]
-        )
+        keys: Tensor = call.row_keys()
+        return keys
     arguments = operators.split(call)
     counts: Tensor = operators.count_keys(call.query, call.keys, *arguments[3:7])
     return counts

@@ -17,7 +17,6 @@ from limelight.arrays import as_numpy, output_like
 from limelight.call import Call, check_scale, check_softcap
 from limelight.dropout import Dropout, check_dropout
 from limelight.masks.allowed import Allowed
-from limelight.masks.tensors import count_keys as count_keys_of
 from limelight.reference import Gradients, State
 from limelight.torch import bridge
 from limelight.torch.symbolic import Arguments
@@ -211,12 +210,8 @@ def _count_keys(
 ) -> Tensor:  # fmt: skip
     key = query[:, :, :0].new_empty((1, 1, keys, 0))
     call = make_call(query, key, key, band, spans, dense, bias, None, 1.0, None)
-    rows = query.shape[:3]
-    return (
-        count_keys_of(call.allowed, bias, query.device)
-        .expand(rows)
-        .clone(memory_format=torch.contiguous_format)
-    )
+    counts: Tensor = call.row_keys()
+    return counts.clone(memory_format=torch.contiguous_format)
 
 
 @torch.library.register_fake("limelight::count_keys")

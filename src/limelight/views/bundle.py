@@ -23,14 +23,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import index, jsonable
+from limelight.arrays import jsonable
 from limelight.capture import Capture, Site
 from limelight.errors import ArgumentError
 from limelight.heads import Heads
 from limelight.health import Summary
 from limelight.live.effects import Effects
-from limelight.views.facts import entry_facts, health_of, health_table, site_health
-from limelight.views.kinds import tables
+from limelight.views.facts import entry_facts, health_of, health_table, kind_tables, site_health
 from limelight.views.order import findings
 from limelight.views.schema import Finding, SiteHealth
 from limelight.views.tiles import HIDDEN, Values, coded, to_16
@@ -69,7 +68,6 @@ def bundle(
     first: Sequence[tuple[int, int]] | None = None,
     effects: Effects | None = None,
     progress: Progress | None = None,
-    written: Callable[[str], str] = str,
     around: int = 0,
 ) -> Bundle:
     """`capture` as data of at most `budget` bytes of JSON, with what stands around it.
@@ -78,12 +76,11 @@ def bundle(
     found      the known kinds of its heads
     first      (layer, head) pairs whose vectors go in before all others
     effects    what each head's absence does: the most first, of heads of no known kind
-    written    how the JSON will be written, where that makes it longer
     around     bytes of the budget that something else takes, such as a page
     """
     if precision not in PRECISIONS:
         raise ArgumentError(f"precision={precision!r}: choose {' or '.join(PRECISIONS)}")
-    batch = index(batch, capture.entries, "batch entry")
+    batch = capture.entry_number(batch)
     say = progress or (lambda done, total: None)
     steps = 2 * len(capture.sites)
     summaries = []
@@ -96,9 +93,9 @@ def bundle(
         say(len(capture.sites) + done + 1, steps)
     order = findings(capture, summaries, found, batch, effects)
     data = _base(capture, batch, title, precision, summaries, order)
-    data |= {"kinds": [asdict(kind) for kind in tables(found)]}
+    data |= {"kinds": [asdict(kind) for kind in kind_tables(found)]}
     data |= {"maps": [], "vectors": {"arrays": {}, "heads": {}}}
-    room = budget - around - len(written(_json(data)))
+    room = budget - around - _size(data)
     data["maps"], taken = _fit_maps(maps, int(room * MAPS_SHARE))
     if taken > room:
         least = math.ceil((budget + taken - room) / 1e4) / 100  # so that asking for it works
@@ -262,4 +259,9 @@ def _size(data: Any) -> int:
 
 
 def _json(data: Any) -> str:
-    return json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return for_page(json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":")))
+
+
+def for_page(data: str) -> str:
+    """JSON that cannot end the element of a page that holds it, whatever the texts in it are."""
+    return data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,20 +1,25 @@
-"""The facts of a capture: what it is of, its sites, its texts, its picture, its heads' health."""
+"""The facts of a capture: what it is of, its sites, its texts, its picture, and of its heads the
+health and the known kinds."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from limelight.arrays import jsonable
 from limelight.capture import Capture, Site
 from limelight.capture.health import FIGURES
+from limelight.heads import Heads, find
 from limelight.health import Summary
 from limelight.views.schema import (
     BundledCapture,
     CaptureInfo,
     CaptureSummary,
     HealthTable,
+    KindScores,
     SiteHealth,
     SiteInfo,
 )
@@ -22,6 +27,9 @@ from limelight.views.stories import story
 from limelight.writing.png import encode
 
 LONGEST_TEXT = 400
+WORDS = {"previous": "previous token", "next": "next token", "diagonal": "own token",
+         "bracket": "bracket matching", "induction-2": "induction by two",
+         "duplicate": "duplicate token", "separator": "separators", "word": "own word"}  # fmt: skip
 
 
 def summary(capture: Capture, name: str, origin: Any = "made") -> CaptureSummary:
@@ -70,14 +78,14 @@ def _long(capture: Capture) -> dict[str, Any]:
         "query_tokens": texts(capture, "query"),
         "grid": None if grid is None else (grid.rows, grid.columns),
         "grid_start": 0 if grid is None else grid.start,
-        "sites": [site_facts(index, site) for index, site in enumerate(capture.sites)],
+        "sites": [site_facts(at, site) for at, site in enumerate(capture.sites)],
     }
 
 
-def site_facts(index: int, site: Site) -> SiteInfo:
+def site_facts(at: int, site: Site) -> SiteInfo:
     kind: Any = site.kind
     return SiteInfo(
-        index=index, name=site.name, layer=site.layer, kind=kind, batch=site.batch,
+        index=at, name=site.name, layer=site.layer, kind=kind, batch=site.batch,
         heads=site.heads, key_heads=site.key_heads, queries=site.queries, keys=site.keys,
         head_size=int(site.query.shape[3]),
         value_size=0 if site.value is None else int(site.value.shape[3]),
@@ -93,9 +101,9 @@ def health_of(site: Site, batch: int) -> Summary:
     return one.health().summary()
 
 
-def site_health(index: int, seen: Summary) -> SiteHealth:
+def site_health(at: int, seen: Summary) -> SiteHealth:
     figures: Any = {name: jsonable(getattr(seen, name)) for name in FIGURES}
-    return SiteHealth(site=index, figures=figures, verdicts=seen.verdict.tolist())
+    return SiteHealth(site=at, figures=figures, verdicts=seen.verdict.tolist())
 
 
 def health_table(capture: Capture, rows: Sequence[SiteHealth]) -> HealthTable:
@@ -109,12 +117,41 @@ def health_table(capture: Capture, rows: Sequence[SiteHealth]) -> HealthTable:
     )
 
 
-def numbers(capture: Capture, index: int, head: int) -> tuple[str, str]:
+def kinds(
+    capture: Capture, batch: int = 0, progress: Callable[[int, int], None] | None = None
+) -> Heads | None:
+    """The scores of one batch entry's heads; None where no site, or not every one, has it."""
+    batch = capture.entry_number(batch)
+    if not capture.sites or any(batch >= site.batch for site in capture.sites):
+        return None
+    return find(capture, batch=batch, progress=progress)
+
+
+def kind_tables(found: Heads | None) -> list[KindScores]:
+    """Every kind that at least one head can be judged by, with all heads' scores."""
+    if found is None:
+        return []
+    return [
+        KindScores(
+            name=kind.name, title=words(kind.name), meaning=kind.meaning, threshold=kind.threshold,
+            scores=jsonable(found.scores[kind.name].round(4)),
+            chance=jsonable(found.chance[kind.name].round(4)),
+            rows=np.nan_to_num(found.rows[kind.name]).astype(int).tolist(),
+        )
+        for kind in found.known if found.judged(kind.name)
+    ]  # fmt: skip
+
+
+def words(kind: str) -> str:
+    return WORDS.get(kind, kind)
+
+
+def numbers(capture: Capture, at: int, head: int) -> tuple[str, str]:
     """The layer and the head as the model counts them; the site's name where layers have several.
 
     A head that was taken out of its site says which it was.
     """
-    site, layers = capture.sites[index], {site.layer for site in capture.sites}
+    site, layers = capture.sites[at], {site.layer for site in capture.sites}
     alone = all(site.heads <= 1 for site in capture.sites)
     own = capture.source.get("head") if alone else None
     named = str(site.layer) if len(layers) == len(capture.sites) else site.name

@@ -21,7 +21,7 @@ from limelight.capture import Capture, Site
 from limelight.heads import KINDS, Heads, telling
 from limelight.health import PEAKED, SATURATED, Summary
 from limelight.live.effects import Effects
-from limelight.views.kinds import words
+from limelight.views.facts import words
 from limelight.views.schema import Finding
 
 AT_REST = ("uniform", "separator", "sink")

@@ -9,7 +9,7 @@ import numpy as np
 from limelight.arrays import jsonable
 from limelight.capture.health import FIGURES
 from limelight.survey import Survey
-from limelight.views.kinds import tables, words
+from limelight.views.facts import kind_tables, words
 from limelight.views.schema import HealthTable, KindScores, Numbers, Real
 
 FAINT = 0.005  # of all attention, to be a bar
@@ -115,7 +115,7 @@ def facts(survey: Survey, name: str) -> SurveyInfo:
     table = HealthTable(layers=list(survey.layers), heads=max(survey.counts, default=0),
                         figures=figures, verdicts=verdicts)  # type: ignore[arg-type]  # fmt: skip
     return SurveyInfo(**vars(summary(survey, name)), sites=list(survey.sites), health=table,
-                      kinds=tables(found), named=named)  # fmt: skip
+                      kinds=kind_tables(found), named=named)  # fmt: skip
 
 
 def head(survey: Survey, at: int, number: int) -> SurveyHead:

@@ -200,7 +200,7 @@ def cell(
             bias=None if call.bias is None else float(flat["biased"][here] - flat["capped"][here]),
             biased=float(flat["biased"][here]), allowed=allowed, logit=logit, row_max=row_max,
             exponential=float(np.exp(logit - row_max)) if allowed else 0.0,
-            row_sum=float(np.exp(total - row_max)) if row_max > -np.inf else 0.0,
+            row_sum=0.0 if row_max == -np.inf else float(np.exp(total - row_max)),
             weight=weight, value=value, contribution=contribution,
             heads=call.query_heads, entries=call.batch,
         )  # fmt: skip

@@ -6,7 +6,7 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,11 +28,16 @@ def as_path(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
-def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
-    """Have `write` fill a file beside the target, then rename: no reader ever sees half of one.
+@contextlib.contextmanager
+def whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file beside the target, to be filled and then renamed: no reader ever sees half of one.
 
-    A symbolic link stays one, and what it points to is replaced; what is no file (a folder, a
-    device) is left alone. What a writer that was killed left behind the next one removes.
+        with whole("x.html") as file:
+            file.write(page)
+
+    What fails inside leaves the target as it was. A symbolic link stays one, and what it points to
+    is replaced; what is no file (a folder, a device) is left alone. What a writer that was killed
+    left behind the next one removes.
     """
     target, half = as_path(path), None
     try:
@@ -44,7 +49,7 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object
         half = real.parent / PART.replace("*", secrets.token_hex(8))
         with open(half, "xb") as file:
             _lock(file, wait=True)
-            write(file)
+            yield file
             file.flush()
             os.fsync(file.fileno())
             if fcntl is not None:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError
-from limelight.writing.files import write_whole
+from limelight.writing.files import whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,8 @@ class Tabular:
         )
         if path is None:
             return text.getvalue()
-        write_whole(path, lambda file: file.write(text.getvalue().encode()))
+        with whole(path) as file:
+            file.write(text.getvalue().encode())
         return None
 
     def to_pandas(self) -> Any:

@@ -27,6 +27,10 @@ def given(value: float) -> str:
     return (digits.rstrip("0").rstrip(".") if "." in digits else digits) + e + power
 
 
+def two_digits(value: float) -> str:
+    return f"{value:.2f}".replace("-", "−")
+
+
 def parse(text: str) -> float:
     """What a person wrote: "−" is a minus, 1/2 a half, and what is no number is NaN.
 

@@ -10,11 +10,10 @@ Everything here is a frozen value or a pure function, so that a terminal, a web 
 can use the same.
 """
 
-from limelight.learn.exercises.check import Feedback, check
+from limelight.learn.exercises.check import Feedback, Progress, check
 from limelight.learn.exercises.exercise import LEVELS, STEPS, WORKED, Exercise, Level
 from limelight.learn.exercises.generate import generate
 from limelight.learn.exercises.mistakes import MISTAKES, Mistake
-from limelight.learn.exercises.progress import Progress
 from limelight.learn.exercises.quiz import QUIZ, Question
 from limelight.learn.exercises.reasons import Reason
 from limelight.learn.exercises.sheet import Sheet, sheet

@@ -1,23 +1,27 @@
-"""check(): right, a rounding slip, or which mistake it was, and what to do about it."""
+"""check(): right, a rounding slip, or which mistake it was; and Progress, which answers move on."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from limelight.errors import ArgumentError
-from limelight.learn.exercises import typed
-from limelight.learn.exercises.exercise import Array, Exercise, known
+from limelight.learn.exercises.exercise import STEPS, Array, Exercise, known
 from limelight.learn.exercises.mistakes import candidates, distance
 from limelight.learn.exercises.where import close, where
 from limelight.worked.by_hand import by_hand, rounded
-from limelight.writing.numbers import counted, number, vector
+from limelight.writing.numbers import counted, number, parse, two_digits, vector
 
 CLOSE = 0.005 + 1e-9  # two digits after the point
+HIDDEN_WORDS = frozenset(
+    {"hidden", "masked", "mask", "-inf", "−inf", "-∞", "−∞", "-", "−", "x", "·"}
+)
+LETTERS = "abcdefghij"
+LARGEST = 1e12  # no answer is near it
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,58 @@ class Feedback:
         }
 
 
+@dataclass(frozen=True)
+class Progress:
+    """The steps done so far, and how many tries each took.
+
+    >>> from limelight.learn.exercises import WORKED
+    >>> now = Progress(WORKED).answer("5, 2, -1")
+    >>> now.feedback.says, now.step
+    ('Right.', 'scaled')
+    """
+
+    exercise: Exercise
+    done: int = 0
+    begun: int = 0  # the step that was asked first
+    tries: tuple[int, ...] = (0,) * len(STEPS)
+    shown: frozenset[str] = field(default_factory=frozenset)  # steps whose solution was shown
+    hinted: frozenset[str] = field(default_factory=frozenset)  # steps with a hint taken
+    feedback: Feedback | None = None
+
+    @classmethod
+    def at(cls, exercise: Exercise, step: str) -> Progress:
+        """Starting in the middle: the steps before are not asked."""
+        done = STEPS.index(known(step))
+        return cls(exercise, done, done)
+
+    @property
+    def step(self) -> str | None:
+        """The step to answer now; None at the end."""
+        return STEPS[self.done] if self.done < len(STEPS) else None
+
+    def answer(self, given: Any) -> Progress:
+        """After an answer: one step on if it is right; else the same step with feedback.
+
+        An answer that cannot be read does not count as a try.
+        """
+        if self.step is None:
+            return self
+        feedback = check(self.exercise, self.step, given)
+        tries = list(self.tries)
+        tries[self.done] += feedback.verdict != "unreadable"
+        return replace(self, done=self.done + feedback.right, tries=tuple(tries), feedback=feedback)
+
+    def hint(self) -> Progress:
+        """The same step, with a hint taken."""
+        return self if self.step is None else replace(self, hinted=self.hinted | {self.step})
+
+    def show(self) -> Progress:
+        """Past this step, with its solution shown."""
+        if self.step is None:
+            return self
+        return replace(self, done=self.done + 1, shown=self.shown | {self.step}, feedback=None)
+
+
 def check(exercise: Exercise, step: str, answer: Any) -> Feedback:
     """Judge one answer: text as typed ('3.54, 1.41, -0.71'), numbers, or None for a hidden key; of
     a choice the option's number, or the letter of a reason.
@@ -66,7 +122,7 @@ def check(exercise: Exercise, step: str, answer: Any) -> Feedback:
     if exercise.options(known(step)):
         return _check_choice(exercise, step, answer)
     try:
-        given = typed.numbers(answer)
+        given = read_numbers(answer)
     except ArgumentError as error:
         return Feedback(step, "unreadable", "", str(error), _form(exercise, step))
     exact = exercise.expected(step)
@@ -159,7 +215,7 @@ def _rounding(step: str, numbers: Array, exact: Array, right: tuple[bool, ...]) 
     j = right.index(False)
     cut = np.sign(exact) * np.floor(np.abs(exact) * 100) / 100
     if abs(numbers[j] - cut[j]) < 1e-9:
-        nearest = f"{rounded(exact[j], 2):.2f}".replace("-", "−")
+        nearest = two_digits(float(rounded(exact[j], 2)))
         says = f"Nearly: {number(exact[j])} was cut off; rounded to two digits it is {nearest}."
         instead = "Round the last digit to the nearer one, not towards 0."
         return Feedback(step, "rounding", "cut-off", says, instead, right)
@@ -189,7 +245,7 @@ def _what_is_off(exercise: Exercise, step: str, numbers: Array, right: tuple[boo
 
 def _check_choice(exercise: Exercise, step: str, answer: Any) -> Feedback:
     options, top = exercise.options(step), int(exercise.expected(step)[0])
-    chosen = typed.choice(answer, step)
+    chosen = read_choice(answer, step)
     if chosen == top:
         says = _why_right(exercise, step)
         return Feedback(step, "right", "", says, "", (True,), (float(top),))
@@ -241,7 +297,7 @@ def _form(exercise: Exercise, step: str) -> str:
     if exercise.options(step):
         last = len(exercise.options(step)) - 1
         if step == "why":
-            return f"Choose from a to {typed.LETTERS[last]}."
+            return f"Choose from a to {LETTERS[last]}."
         return f"Choose its number, from 0 to {last}."
     example = {
         "raw": ["5", "2", "-1", "0", "3"],
@@ -254,3 +310,57 @@ def _form(exercise: Exercise, step: str) -> str:
 
 def _is(step: str) -> str:
     return "are" if step == "weights" else "is"
+
+
+def read_numbers(answer: Any) -> list[float | None]:
+    """Numbers as typed or as given; None for a word that means hidden."""
+    if isinstance(answer, str):
+        parts: Sequence[Any] = _split(answer)
+        if not parts:
+            raise ArgumentError("Nothing to check: the answer is empty.")
+    elif np.ndim(answer) == 0:
+        parts = [answer]
+    else:
+        parts = list(answer)
+    return [_number(part) for part in parts]
+
+
+def _split(text: str) -> list[str]:
+    """At commas, semicolons and spaces; '3,54; 1,41' has decimal commas."""
+    text = text.strip().strip("[]()")
+    if ";" in text and "." not in text:
+        text = text.replace(",", ".")
+    parts = text.replace(";", " ").replace(",", " ").split()
+    return [part for part in parts if part.lower() not in ("key", "value")]
+
+
+def _number(part: Any) -> float | None:
+    if part is None:
+        return None
+    text = str(part).strip().lower()
+    if text in HIDDEN_WORDS:
+        return None
+    found = parse(text.removeprefix("v").removesuffix("%"))
+    if found == -math.inf:
+        return None
+    if math.isnan(found):
+        raise ArgumentError(f"{str(part)!r} is not a number.")
+    if abs(found) > LARGEST:
+        raise ArgumentError(f"{str(part)!r} is far too large.")
+    return found
+
+
+def read_choice(answer: Any, what: str) -> int | None:
+    """The number of an option: 1, '1', 'key 1', 'k1', 'b' among reasons. None where it is none."""
+    if not isinstance(answer, str) and np.ndim(answer) > 0:
+        if len(answer) != 1:
+            return None
+        answer = answer[0]
+    text = str(answer).strip().lower()
+    if what == "why":
+        if len(text) == 1 and text in LETTERS:
+            return LETTERS.index(text)
+    else:
+        text = text.removeprefix(what).removeprefix(what[0])
+    found = parse(text)
+    return int(found) if abs(found) < LARGEST and found == round(found) else None

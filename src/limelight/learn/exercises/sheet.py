@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from limelight.errors import ArgumentError
-from limelight.learn.exercises.check import check
+from limelight.learn.exercises.check import LETTERS, check
 from limelight.learn.exercises.exercise import LEVELS, STEPS, Exercise
 from limelight.learn.exercises.generate import generate
-from limelight.learn.exercises.typed import LETTERS
 from limelight.texts import known, speaker
 from limelight.worked.by_hand import by_hand, rounded
 from limelight.writing.numbers import vector

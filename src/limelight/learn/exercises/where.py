@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from limelight.learn.exercises.exercise import Array, Exercise
-from limelight.writing.numbers import number, operand
+from limelight.writing.numbers import number, operand, two_digits
 
 FEW = 0.08  # of a number: that much off, the way was right and a figure on it was not
 
@@ -55,7 +55,7 @@ def where(
         if abs(total - 1) > 0.015 and (numbers >= 0).all():
             return "Look at the sum you divided by: is it that of all the powers you used?"
         j = _power(exercise, numbers, j)
-        return f"Look at the power for key {j}: e^{operand(float(exercise.scaled[j]), _two)}."
+        return f"Look at the power for key {j}: e^{operand(float(exercise.scaled[j]), two_digits)}."
     terms = [
         f"{w:.2f}·{operand(v[j])}"
         for w, v, seen in zip(exercise.weights, exercise.values, exercise.allowed, strict=True)
@@ -81,10 +81,6 @@ def _power(exercise: Exercise, numbers: Array, otherwise: int) -> int:
         return otherwise
     off = np.array([math.log(numbers[j]) - exercise.scaled[j] for j in seen])
     return seen[int(np.abs(off - np.median(off)).argmax())]
-
-
-def _two(x: float) -> str:
-    return f"{x:.2f}".replace("-", "−")
 
 
 def _name(step: str) -> str:

@@ -15,7 +15,6 @@ from limelight.studio.measure import measure
 from limelight.studio.shelf import Book, Damaged
 from limelight.studio.work import Cancel
 from limelight.views import facts, looks
-from limelight.views.kinds import kinds, tables
 from limelight.views.order import findings
 from limelight.views.schema import (
     CaptureInfo,
@@ -89,7 +88,7 @@ def capture_findings(studio: Studio, asked: OfEntry, cancel: Cancel) -> list[Fin
 
 def capture_kinds(studio: Studio, asked: OfEntry, cancel: Cancel) -> list[KindScores]:
     """Every head's score for each kind; none where the sites have not all that entry."""
-    return tables(_kinds(studio.shelf.book(asked.id), asked.batch, cancel))
+    return facts.kind_tables(_kinds(studio.shelf.book(asked.id), asked.batch, cancel))
 
 
 def sightings(studio: Studio, asked: OfSightings, cancel: Cancel) -> list[Sighting]:
@@ -148,7 +147,7 @@ def _kinds(book: Book, batch: int, cancel: Cancel) -> Heads | None:
     def find() -> Heads | None:
         for site in book.capture.sites:
             measure(site, cancel)
-        return kinds(book.capture, batch, cancel.told)
+        return facts.kinds(book.capture, batch, cancel.told)
 
     return book.kinds.get(batch, find)
 

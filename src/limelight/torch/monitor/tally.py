@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from limelight.call import Call
-from limelight.health import Health
+from limelight.health import Health, count_outcomes
 from limelight.reference import State
 
 SUMS = ("rows", "judged", "not_a_number", "max_prob", "entropy", "spread", "peaked", "saturated")
@@ -26,10 +25,9 @@ class Tally:
 
     def add(self, call: Call, state: State, text: Tensor | None = None) -> None:
         """Count one pass: all rows, or those that are text, bool [batch, queries]."""
-        health = Health.of(call, state)
-        shape = (call.batch, call.query_heads, call.queries)
-        figures = (getattr(health, field.name) for field in fields(health))
-        health = Health(*(x if x is None else x.reshape(shape) for x in figures))
+        keys = call.row_keys()
+        outcomes = None if call.sinks is None else count_outcomes(keys, call.sinks)
+        health = Health(state.max_logit, state.logsumexp, state.entropy, keys, outcomes)
         max_prob, judged, largest = health.max_prob, health.judged, health.max_logit
         seen, lost = health.keys > 0, max_prob.isnan()
         if text is not None:
