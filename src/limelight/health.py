@@ -59,14 +59,19 @@ class Health:
     def of(cls, call: Call, state: State) -> Health:
         """From an engine's state, in the caller's shapes."""
         if is_torch(call.query) and call.sinks is call.bias is call.allowed.dense is None:
-            later = object.__new__(cls)
-            later.__dict__["_of"] = call, state
-            return later
+            return cls.later(call, state)
         keys = call.row_keys()
         measured = [state.max_logit, state.logsumexp, state.entropy, keys]
         if call.sinks is not None:
             measured.append(count_outcomes(keys, call.sinks))
         return cls(*(call.restore(figure) for figure in measured))
+
+    @classmethod
+    def later(cls, call: Call, state: State) -> Health:
+        """The same, of tensors and a mask that is a rule: each figure when it is asked for."""
+        health = object.__new__(cls)
+        health.__dict__["_of"] = call, state
+        return health
 
     def __getattr__(self, name: str) -> Any:
         """A figure that is first asked for now: on a GPU each takes time, keys a launch."""

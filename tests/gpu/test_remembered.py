@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -29,6 +30,44 @@ def test_again_is_the_same(mask: str, length: int) -> None:
     )
     for figure in ("max_logit", "logsumexp", "entropy", "keys"):
         assert torch.equal(getattr(first.health, figure), getattr(again.health, figure)), figure
+
+
+def test_keys_that_all_entries_share_are_the_same_again() -> None:
+    (q,), (k, v) = drawn(3, 4, 700, 64, count=1), drawn(1, 4, 700, 64, count=2)
+    want = ll.attention(q, k.expand(3, -1, -1, -1), v.expand(3, -1, -1, -1))
+    for _ in range(3):
+        assert torch.equal(ll.attention(q, k, v), want)
+
+
+def test_health_that_is_held_is_not_written_to_again() -> None:
+    """Figures of few rows are pieces of one tensor: here of more than one after the other."""
+    given = [(*drawn(1, 64, 1, 64, count=1), *drawn(1, 8, 600, 64, count=2)) for _ in range(2)]
+    want = [ll.inspect(*x, engine="triton").health for x in given]
+    held = [ll.inspect(*given[i % 2]).health for i in range(1500)]
+    held[0].entropy.zero_()  # its own alone
+    torch.cuda.synchronize()
+    for i, health in list(enumerate(held))[1::37]:
+        for figure in ("max_logit", "logsumexp", "entropy"):
+            found = getattr(health, figure)
+            assert found.shape == (1, 64, 1)
+            assert (found - getattr(want[i % 2], figure)).abs().max() < 1e-3, (i, figure)
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    given = [(*drawn(1, 16, 1, 64, count=1), *drawn(1, 4, 3000, 64, count=2)) for _ in range(4)]
+    want = [ll.inspect(*x) for x in given]
+
+    def many(i: int) -> bool:
+        seen = [ll.inspect(*given[i]) for _ in range(200)]
+        torch.cuda.synchronize()
+        return all(
+            torch.equal(x.output, want[i].output)
+            and torch.equal(x.health.entropy, want[i].health.entropy)
+            for x in seen
+        )
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(many, range(4)))
 
 
 def test_other_numbers_and_options_are_not_mixed_up() -> None:

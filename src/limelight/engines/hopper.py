@@ -175,10 +175,10 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
     )
     read_bias = launch.reader(call.bias) if tiled else None
     described, empty = launch.Described, room(call, health)
+    counters = kept.zeros(device, flags + 2)  # two, then a flag for 64 rows
 
     def run(call: Call) -> State:
-        state, at = empty(call), kernel.at
-        scratch = kept.zeros(device, flags + 2)  # the counters, then a flag for 64 rows
+        state, scratch = empty(call), counters()
         masks = ending
         if masks is None:
             mask = mask_arguments(call.allowed, device)
@@ -188,7 +188,7 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
             described(read_query(call.query), 64, d), described(read_key(call.key), keys, d),
             described(read_value(call.value), keys, dv), described(state.output, 64, dv),
             described(read_bias(call.bias), 64, keys) if read_bias else None,
-            *launch.statistics(state, at), at(scratch), *sizes, call.sinks, *masks,
+            *launch.statistics(state, kernel.ready), scratch, *sizes, call.sinks, *masks,
             call.bias, *bias_strides, *launch.drop_of(call),
         )  # fmt: skip
         again(call, state, scratch)

@@ -9,7 +9,7 @@ a mask that is a rule, nothing else.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,6 +23,8 @@ from limelight.torch import autograd, quick
 
 KEPT = 1024
 RULES = 64  # masks that are more than a band: each keeps what it was made of
+_compiling = torch.compiler.is_compiling
+_autocast = torch.is_autocast_enabled
 _known: dict[Any, Known] = {}
 _ruled: OrderedDict[Any, Known] = OrderedDict()
 
@@ -31,10 +33,15 @@ _ruled: OrderedDict[Any, Known] = OrderedDict()
 class Known:
     """How calls of one layout are run: the parts of a call that are not tensors, and the plans."""
 
-    like: Call
+    rule: tuple[Any, ...]
     mask: Mask | None  # lives as long as what is known of it
     forward: Any
     backward: Any  # None where no graph is needed
+
+    def run(self, call: Call, health: bool) -> tuple[Call, State]:
+        if self.backward is None:
+            return call, self.forward(call)
+        return call, autograd.run(call, "auto", health, "", self)
 
 
 def run(
@@ -47,32 +54,27 @@ def run(
     known = _known.get(at) or _ruled.get(at)
     if known is None:
         return None
-    like = known.like
-    call = Call(query, key, value, like.allowed, None, like.scale, like.softcap, None,
-                like.batch_shape, False)  # fmt: skip
-    if known.backward is None:
-        return call, known.forward(call)
-    return call, autograd.run(call, "auto", health, "", known)
+    return known.run(Call(query, key, value, *known.rule), health)
 
 
-def keep(
+def start(
     call: Call, query: Any, key: Any, value: Any, mask: Any, scale: Any, softcap: Any,
     health: bool, more: bool,
-) -> None:  # fmt: skip
-    """Remember how a call is run, where it is plain and its engine can tell."""
+) -> tuple[Call, State] | None:  # fmt: skip
+    """The call and its state, run as later ones like it; None where it is not plain."""
     at = _layout(query, key, value, mask, scale, softcap, health, more)
-    if at is None or call.empty or call.query is not query or call.allowed.dense is not None:
-        return
+    same = call.query is query and call.key is key and call.value is value
+    if at is None or not same or call.empty or call.allowed.dense is not None:
+        return None
     engine: Any = choose(call).module
     if not hasattr(engine, "plan"):
-        return
+        return None
     from limelight.engines.gpu import launch
 
     graph = quick.needs_graph(query, key, value)
     room = launch.empty_state if graph else launch.lean_state
-    nothing = query.new_empty(0)  # a call keeps no memory alive
     known = Known(
-        replace(call, query=nothing, key=nothing, value=nothing), mask,
+        (call.allowed, None, call.scale, call.softcap, None, call.batch_shape, False), mask,
         engine.plan(call, health, room), engine.plan_back(call) if graph else None,
     )  # fmt: skip
     if call.allowed.spans is None:
@@ -83,6 +85,7 @@ def keep(
         _ruled[at] = known
         if len(_ruled) > RULES:
             _ruled.popitem(last=False)
+    return known.run(call, health)
 
 
 def _layout(
@@ -105,9 +108,9 @@ def _layout(
             return None
     device = query.get_device()
     if (
-        torch.compiler.is_compiling()
+        _compiling()
         or not quick.bare(query, key, value)
-        or torch.is_autocast_enabled("cuda")
+        or _autocast("cuda")
         or torch._C._cuda_getDevice() != device
     ):
         return None

@@ -165,6 +165,7 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
     sizes, described, count = launch.sizes_of(call), launch.Described, 4 if by_entropy else 2
     sums = launch.shape_of((batch, heads, padded * d // 256, 256), device)
     figures = launch.shape_of((batch, heads, count, padded), device)
+    counters = kept.zeros(device, 2 + flags)  # two, then a flag for 64 rows or keys
 
     def run(
         call: Call, state: State, grad_output: torch.Tensor, g: Figure, h: Figure, with_bias: bool
@@ -173,7 +174,7 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
         grad_output = read_grad(grad_output)
         dq, stats = launch.empty(sums), launch.empty(figures)
         grads = [launch.empty(x) for x in (call.query, call.key, call.value)]
-        scratch = kept.zeros(device, 2 + flags)  # counters, then a flag for 64 rows or keys
+        scratch = counters()
         found = launch.plain(grads[0])
         ours = launch.plain(grad_output)
         entropy = None if h is None else state.entropy

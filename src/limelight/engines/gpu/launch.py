@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -13,7 +12,7 @@ import torch
 import triton
 
 from limelight.call import Call
-from limelight.engines.gpu import interpreter, kept
+from limelight.engines.gpu import direct, interpreter, kept
 from limelight.engines.gpu.masks import broadcast_strides, mask_arguments
 from limelight.reference import Gradients, State
 
@@ -22,23 +21,14 @@ if INTERPRETED:
     interpreter.adapt()
 
 
-DIRECT = triton.__version__.startswith("3.6.")  # whose compiled kernels take these arguments
 KEPT = 4096  # layouts whose plan is remembered
 Run = Callable[[Call], State]
 Back = Callable[..., Gradients]  # of a call, its state and the gradients of its results
 Room = Callable[[Call, bool], Run]  # what makes room for the results, with health or without
 _plans: dict[Any, Any] = {}
 _launches: dict[Any, Launch] = {}
-_compiled: dict[Any, Compiled] = {}
+_compiled: dict[Any, direct.Compiled] = {}
 _knobs = triton.knobs.runtime
-
-
-class Compiled(NamedTuple):
-    """A kernel that is called without Triton in between."""
-
-    run: Callable[..., None]
-    before: tuple[Any, ...]  # what it takes before its arguments
-    layouts: list[Any]  # of the blocks that TMA moves, in shared memory
 
 
 def device_of(call: Call) -> AbstractContextManager[Any]:
@@ -121,13 +111,13 @@ class Launch:
 
     def __init__(self, kernel: Any, constants: tuple[Any, ...], **options: int) -> None:
         self.kernel, self.constants, self.options = kernel, constants, options
-        self.compiled: Compiled | None = None
+        self.compiled: direct.Compiled | None = None
         self.descriptors: dict[tuple[int, int], list[Any]] = {}
 
     @property
-    def at(self) -> At:
-        """How it takes pointers: a compiled kernel by address, which it need not look up then."""
-        return itself if self.compiled is None or _watched() else address
+    def ready(self) -> bool:
+        """Whether the next launch goes to the compiled kernel, which takes addresses too."""
+        return self.compiled is not None and not _watched()
 
     def __call__(self, programs: int, *arguments: Any) -> None:
         compiled = self.compiled
@@ -135,22 +125,21 @@ class Launch:
             compiled = self._first(programs, arguments)
             if compiled is None:
                 return
-        run, before, layouts = compiled
+        launch, before, layouts = compiled
         every = self._described(arguments, layouts) if layouts else arguments
-        stream = torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())
-        run(programs, 1, 1, stream, *before, *every, *self.constants)
+        device = torch._C._cuda_getDevice()
+        launch(*before, device, torch._C._cuda_getCurrentRawStream(device), programs, *every)
 
-    def _first(self, programs: int, arguments: tuple[Any, ...]) -> Compiled | None:
+    def _first(self, programs: int, arguments: tuple[Any, ...]) -> direct.Compiled | None:
         """What other layouts compiled for such arguments, or None where Triton has launched it."""
         key = (id(self.kernel), _current(), _kind(arguments, self.kernel), self.constants,
                tuple(self.options.values()))  # fmt: skip
         self.compiled = _compiled.get(key)
         if self.compiled is None or _watched():
             made = self.kernel[(programs,)](*bound(arguments), *self.constants, **self.options)
-            if DIRECT and made is not None and made.metadata.target.backend == "cuda":
-                self.compiled = _direct(made)
-                if self.compiled is not None:
-                    _compiled[key] = self.compiled
+            self.compiled = direct.compiled(made, len(arguments))
+            if self.compiled is not None:
+                _compiled[key] = self.compiled
             return None
         return self.compiled
 
@@ -159,38 +148,19 @@ class Launch:
         found: list[Any] = []
         count = len(layouts)
         for i in range(count):
-            given = arguments[i]
-            key = i, given.tensor.data_ptr()
+            tensor = arguments[i].tensor
+            key = i, tensor.data_ptr()
             descriptor = self.descriptors.get(key)
             if descriptor is None:
                 if len(self.descriptors) >= KEPT:
                     self.descriptors.clear()
-                from triton.backends.nvidia.driver import make_tensordesc_arg
-
-                descriptor = make_tensordesc_arg(bound((given,))[0], layouts[i])
-                self.descriptors[key] = descriptor
+                descriptor = self.descriptors[key] = direct.descriptor(tensor, layouts[i])
             found += descriptor
         return [*found, *arguments[count:]]
 
 
-def _direct(compiled: Any) -> Compiled | None:
-    """The way to a compiled kernel; None where Triton allocates something for each launch."""
-    run = compiled.run
-    if run.global_scratch_size or run.profile_scratch_size:
-        return None
-    layouts = compiled.metadata.tensordesc_meta or []
-    before = (
-        compiled.function, run.launch_cooperative_grid, run.launch_pdl, None, None,
-        compiled.packed_metadata, None, None, None,
-    )  # fmt: skip
-    if not layouts:
-        return Compiled(run.launch, before, layouts)
-    # Triton wraps the launcher in one that makes descriptors.
-    return Compiled(inspect.getclosurevars(run.launch).nonlocals["launcher"], before, layouts)
-
-
 def _current() -> int:
-    return torch.cuda.current_device() if torch.cuda.is_available() else -1
+    return -1 if INTERPRETED else torch._C._cuda_getDevice()
 
 
 def bound(arguments: tuple[Any, ...]) -> list[Any]:
@@ -313,13 +283,16 @@ def _strides_like(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int
     return tuple(found)
 
 
+def output_strides(call: Call) -> tuple[int, ...]:
+    """Of [B, Hq, Nq, Dv] with its axes in the query's order."""
+    return _strides_like((*call.query.shape[:3], call.value_size), call.query.stride())
+
+
 def output_room(call: Call) -> Callable[[torch.Tensor], torch.Tensor]:
     """From a query of this layout to an empty [B, Hq, Nq, Dv], its axes in the query's order."""
-    query = call.query
-    if call.value_size == query.shape[3] and query.is_contiguous():
+    shape, strides = (*call.query.shape[:3], call.value_size), output_strides(call)
+    if shape == call.query.shape and call.query.is_contiguous():
         return torch.empty_like
-    shape = (*query.shape[:3], call.value_size)
-    strides = _strides_like(shape, query.stride())
     return lambda like: torch.empty_strided(shape, strides, dtype=like.dtype, device=like.device)
 
 
@@ -343,52 +316,48 @@ def empty_state(call: Call, health: bool) -> Run:
 
 
 class Together(State):
-    """A state whose statistics lie in one block: they are taken apart when asked for."""
+    """A state whose statistics lie one after the other: they become tensors when asked for."""
 
-    block: torch.Tensor  # [3, B, Hq, Nq]
+    numbers: torch.Tensor
+    first: int  # of them
+    count: int  # of rows
 
-    def __init__(self, output: torch.Tensor, block: torch.Tensor) -> None:
+    def __init__(self, output: torch.Tensor, count: int, numbers: torch.Tensor, first: int) -> None:
         own = self.__dict__
-        own["output"], own["block"] = output, block
+        own["output"], own["count"], own["numbers"], own["first"] = output, count, numbers, first
 
-    logsumexp = property(lambda self: self.block[0])
-    max_logit = property(lambda self: self.block[1])
-    entropy = property(lambda self: self.block[2])
+    def _figure(self, place: int) -> torch.Tensor:
+        start = self.first + place * self.count
+        # As data: who writes into one figure has not changed the others, for autograd too.
+        return self.numbers.data[start : start + self.count].view(self.output.shape[:3])
+
+    logsumexp = property(lambda self: self._figure(0))
+    max_logit = property(lambda self: self._figure(1))
+    entropy = property(lambda self: self._figure(2))
 
 
 def lean_state(call: Call, health: bool) -> Run:
-    """The same, sooner made: without health for the output alone, with it in two tensors.
+    """The same, sooner made: without health for the output alone, with it all figures together.
 
     Where health is not asked for the logsumexp is lost.
     """
     output, device, shape = output_room(call), call.query.device, call.query.shape[:3]
     count = shape.numel()
     if not health:
-        return lambda call: State(output(call.query), kept.room(device, count, "logsumexp"))
+        lost = kept.room(device, count, "logsumexp")
+        return lambda call: State(output(call.query), lost())
     if count % 4:  # each of them starts at a multiple of 16 bytes, as kernels like it
         return empty_state(call, health)
-    block = shape_of((3, *shape), device)
-    return lambda call: Together(output(call.query), empty(block))
+    numbers = kept.piece(device, 3 * count)
+    return lambda call: Together(output(call.query), count, *numbers())
 
 
-At = Callable[[Any], Any]
-
-
-def itself(tensor: Any) -> Any:
-    return tensor
-
-
-def address(tensor: Any) -> Any:
-    return None if tensor is None else tensor.data_ptr()
-
-
-def statistics(state: State, at: At) -> tuple[Any, Any, Any]:
-    """Logsumexp, maximum and entropy as arguments of a kernel that takes pointers as `at` says."""
-    if type(state) is Together and at is address:
-        first = state.block.data_ptr()
-        step = state.block.stride(0) * 4
+def statistics(state: State, ready: bool) -> tuple[Any, Any, Any]:
+    """Logsumexp, maximum and entropy as arguments of a kernel; by address where it is ready."""
+    if ready and type(state) is Together:
+        first, step = state.numbers.data_ptr() + 4 * state.first, 4 * state.count
         return first, first + step, first + 2 * step
-    return at(state.logsumexp), at(state.max_logit), at(state.entropy)
+    return state.logsumexp, state.max_logit, state.entropy
 
 
 def trivial(call: Call, health: bool) -> State | None:

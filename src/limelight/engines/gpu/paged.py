@@ -52,12 +52,12 @@ def _run(
         _array(key, pages), _array(value, pages),
         Where(0, 0, spans, spans.stride(0), 0, spans.stride(2), None, 0, 0, 0, 0),
         launch.form_of(call), call.sinks, launch.plain(state.output),
-        Rows(*launch.statistics(state, launch.itself)), launch.sizes_of(call),
+        Rows(state.logsumexp, state.max_logit, state.entropy), launch.sizes_of(call),
     )  # fmt: skip
     if blocks.packs(call):
         (programs, constants, options), share, between = split_kernel(call, health, False, 1)
-        parts = between_parts(call, between, launch.itself)
-        launch.start(decode_kernel, programs, (*arguments, share, *parts), constants, **options)
+        parts = between_parts(call, between)
+        launch.start(decode_kernel, programs, (*arguments, share, *parts()), constants, **options)
         return state
     for care in (False, True):  # and with care what something past an end spoilt
         programs, constants, options = tile_kernel(call, health, False, 1, care, care)
