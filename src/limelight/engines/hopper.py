@@ -126,8 +126,6 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
     tiled = max(d, dv) <= 128 and in_tiles(call)
     busy = bent or (call.bias is not None and not tiled) or mask.dense is not None
     drops = launch.drop_of(call)[0] is not None
-    # Beyond 128 products take the registers that a drawer needs, at 128 tiles of a bias its room.
-    drawer = drops and (max(d, dv) == 64 or (max(d, dv) == 128 and not tiled))
     tile = tile_for(
         d, dv, nq, nk, mask.band, busy or mask.slots > 1, drops or tiled or call.softcap is not None
     )
@@ -148,8 +146,8 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
         BAND=mask.band, LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots,
         DENSE=mask.dense is not None, BIAS=call.bias is not None, TILED=tiled,
         SOFTCAP=call.softcap is not None, GENTLE=gentle(call), SINKS=call.sinks is not None,
-        DROP=drops, DRAWER=drawer,
-        QREG=tile.query_in_registers, EARLY=tile.query_in_registers and not (mask.band or tiled or (drawer and dv == 128)),
+        DROP=drops,
+        QREG=tile.query_in_registers, EARLY=tile.query_in_registers and not mask.band and not tiled,
         OVERLAP=tile.overlap, HALF=half,
         ALIAS=d == dv == 256, BM=rows,
     )  # fmt: skip
@@ -166,8 +164,8 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
     ending = None if mode else _mask_arguments(call, mask, rows, keys)
     programs = min(total, processors)
     kernel = launch.Launch(
-        hopper_forward.forward_kernel, (config,), num_warps=4,
-        maxnreg=128 if drawer else tile.registers, launch_pdl=True,
+        hopper_forward.forward_kernel, (config,), num_warps=4, maxnreg=tile.registers,
+        launch_pdl=True,
     )  # fmt: skip
     again = portable.again(call, health, flags)
     read_query, read_key, read_value = (

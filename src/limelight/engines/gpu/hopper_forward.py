@@ -3,7 +3,6 @@
 Map of the kernel
     forward_kernel   allocates the buffers and forks into the partitions below
     _producer        one warp: walks the tiles and their key blocks, issues the TMA loads
-    _drawer          one warpgroup, with dropout alone: which weights stay, a block ahead
     _consumer        one warpgroup of 64 query rows: logits, softmax, mix, and the row's health
     _step            one block of keys in a consumer, in one of two orders
     _plan            which key blocks a tile needs: partial ones first, then full ones
@@ -61,8 +60,6 @@ from limelight.engines.gpu.moved import barrier, tma_load, tma_store
 
 LOG2E = gl.constexpr(1.4426950408889634)
 LN2 = gl.constexpr(0.6931471805599453)
-import os
-V_CAP = gl.constexpr(int(os.environ.get("V_CAP", "1")))
 LIMIT = gl.constexpr(1048576.0)  # |c·m| beyond which c·s - m as one FMA is not exact enough
 
 
@@ -93,7 +90,6 @@ class Config:
     GENTLE: bool  # a softcap of at most 64
     SINKS: bool
     DROP: bool
-    DRAWER: bool  # and a warpgroup of its own draws
     QREG: bool
     EARLY: bool
     OVERLAP: bool
@@ -120,8 +116,6 @@ class Bars(NamedTuple):
     turns: Any
     bias_ready: Any
     bias_empty: Any
-    drawn_ready: Any
-    drawn_empty: Any
 
 
 class Bufs(NamedTuple):
@@ -131,7 +125,6 @@ class Bufs(NamedTuple):
     k: Any
     v: Any
     bias: Any
-    drawn: Any
     o: Any
     t: Any
 
@@ -480,45 +473,6 @@ def _producer(p, C: gl.constexpr, q_desc, k_desc, v_desc, bias_desc, bufs, bars)
         gl.store(p.scratch_ptr + 1, 0)
 
 
-@gluon.jit
-def _drawer(p, C: gl.constexpr, bufs, bars):
-    """Which weights of each block stay, for the consumers: they have no time to draw.
-
-    Products whose left side is in registers hold a warp until they have read it, so that little of
-    what it does runs beside them.
-    """
-    seed = seed_at(p.seed_ptr)
-    count = 0
-    r = 0
-    now = _receive(bufs.t, bars, r)
-    while now.t < p.total:
-        head = now.b * p.heads + now.h
-        for i in range(now.blocks):
-            start = _block(p, C, now, i) * C.BN
-            slot = count % 2
-            mbarrier.wait(bars.drawn_empty.index(slot), ((count // 2) & 1) ^ 1)
-            for w in gl.static_range(C.CONSUMERS):
-                stay = draw(seed, p.threshold, head, now.tile * C.BM + w * 64, start, C.BN)
-                bufs.drawn.index(slot * C.CONSUMERS + w).store(stay)
-            barrier()
-            mbarrier.expect(bars.drawn_ready.index(slot), 0)
-            count += 1
-        r += 1
-        now = _receive(bufs.t, bars, r)
-
-
-@gluon.jit
-def _drawn(p, C: gl.constexpr, W: gl.constexpr, seed, b, h, row, start, bufs, bars, count):
-    """The bits of block number `count` that `left` takes, once they are there."""
-    if C.DRAWER:
-        slot = count % 2
-        mbarrier.wait(bars.drawn_ready.index(slot), (count // 2) & 1)
-        stay = bufs.drawn.index(slot * C.CONSUMERS + W).load(row_lanes())
-    else:
-        stay = draw(seed, p.threshold, b * p.heads + h, row, start, C.BN)
-    return stay
-
-
 @gluon.constexpr_function
 def _keep_asm(count, compare):
     """PTX that keeps a thread's `count` logits of a [64, 2·count] tile on one side of a column.
@@ -623,6 +577,24 @@ def _sum(x):
 
 
 @gluon.jit
+def _highest(C: gl.constexpr, s):
+    """Each row's maximum.
+
+    With dropout a thread takes it in four chains: in one, each link waits for what draws beside it.
+    Else one is better, as ptxas then begins a row's powers beside the other row's maximum.
+    """
+    if C.DROP:
+        LAYOUT: gl.constexpr = gl.SliceLayout(1, s.type.layout)
+        lanes = s.reshape([64, s.shape[1] // 8, 4, 2]).permute([0, 2, 1, 3])
+        chains = gl.max(lanes.reshape([64, 4, 4, s.shape[1] // 16]), 3)
+        top = gl.convert_layout(gl.max(chains, 2), row_lanes(), assert_trivial=True)
+        highest = gl.convert_layout(gl.max(top, 1), LAYOUT, assert_trivial=True)
+    else:
+        highest = gl.max(s, 1)
+    return highest
+
+
+@gluon.jit
 def _row(x):
     """A number for each row beside the lanes' sums, [64, 1]."""
     return gl.convert_layout(x, gl.SliceLayout(1, row_lanes()), assert_trivial=True)[:, None]
@@ -661,12 +633,12 @@ def _exponents(p, C: gl.constexpr, s, m, b, h, rows, start, lane, MASKED: gl.con
     The maximum is lifted first: see `_lift`.
     """
     if _bends(C, MASKED):
-        highest = gl.max(s, 1)
-        m, top, delta, alpha = _lift(p, C, m, _row_tanh(highest * p.scale, C.HEALTH or V_CAP == 2))
+        highest = _highest(C, s)
+        m, top, delta, alpha = _lift(p, C, m, _row_tanh(highest * p.scale, C.HEALTH))
         y, w = _bend(p, C, s, top, m, highest)
     else:
         s = _logits(p, C, s, b, h, rows, start, lane, MASKED)
-        m, top, delta, alpha = _lift(p, C, m, gl.max(s, 1))
+        m, top, delta, alpha = _lift(p, C, m, _highest(C, s))
         y = gl.fma(s, gl.full_like(s, p.c), (-top)[:, None].broadcast_to(s.shape))
         w = y
     return y, w, m, delta, alpha
@@ -745,14 +717,14 @@ def _arrived(C: gl.constexpr, bufs, ready, count, wanted=True):
 def _bias(C: gl.constexpr, W: gl.constexpr, bufs, bars, count, L: gl.constexpr, wanted):
     """The bias of block number `count`, once it is there; anything where none is wanted."""
     mbarrier.wait(bars.bias_ready.index(W), count & 1, pred=wanted)
-    return bufs.bias.index(W).reshape([64, C.BN]).slice(0, L.instr_shape[1], dim=1).load(L)
+    cells = bufs.bias.index(W).reshape([64, C.BN]).slice(0, L.instr_shape[1], dim=1).load(L)
+    fence_async_shared()  # TMA writes there next
+    return cells
 
 
 @gluon.jit
-def _begun(p, C: gl.constexpr, W: gl.constexpr, bars, cells, wanted):
+def _begun(p, C: gl.constexpr, cells):
     """What a block's dot products are added to: its bias, divided by the scale."""
-    fence_async_shared()  # TMA writes there next
-    _release(bars.bias_empty.index(W), wanted)
     LAYOUT: gl.constexpr = cells.type.layout
     x = _widened(cells, LAYOUT) * (1.0 / p.scale)
     if C.HEALTH:  # -inf masks; the fill's product with a weight of 0 is a number
@@ -824,17 +796,13 @@ def _step(
     if C.OVERLAP:
         o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)  # [64, DV]
         _pass(C, bars.turns, W)
-    else:
-        v = _arrived(C, bufs.v, bars.v_ready, count)
-    if C.OVERLAP:
         s = warpgroup_mma_wait(1, [s])
     else:
+        v = _arrived(C, bufs.v, bars.v_ready, count)
         s, o = warpgroup_mma_wait(0, [s, o])
         _release(bars.empty.index(stage))
-    if C.DRAWER:
-        mbarrier.expect(bars.drawn_empty.index((count - 1) % 2), 0)
-    if C.DROP:
-        stay = _drawn(p, C, W, seed, b, h, first_row, start, bufs, bars, count)
+    if C.DROP:  # among the powers: before the wait it would hold up what is issued
+        stay = draw(seed, p.threshold, b * p.heads + h, first_row, start, C.BN)
     if C.TILED:
         LAYOUT: gl.constexpr = begun.type.layout
         cells = _bias(C, W, bufs, bars, count + 1, LAYOUT, more)
@@ -852,9 +820,11 @@ def _step(
     if C.DROP:
         w = left(w, stay)
     if C.TILED:
-        begun = _begun(p, C, W, bars, cells, more)
+        begun = _begun(p, C, cells)
     if not C.OVERLAP:
         o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)
+    if C.TILED:  # here, as the barrier before it would be waited for among the powers
+        _release(bars.bias_empty.index(W), more)
     return begun, w, o, m, l, e
 
 
@@ -867,7 +837,8 @@ def _first(p, C: gl.constexpr, W: gl.constexpr, FL: gl.constexpr, q, bufs, bars,
         _take(bars.turns, W, count)
     begun = gl.zeros([64, WIDTH], gl.float32, FL)
     if C.TILED:
-        begun = _begun(p, C, W, bars, _bias(C, W, bufs, bars, count, FL, True), True)
+        begun = _begun(p, C, _bias(C, W, bufs, bars, count, FL, True))
+        _release(bars.bias_empty.index(W))
     s = warpgroup_mma(q, k, begun, use_acc=C.TILED, is_async=True)
     if C.OVERLAP:
         _pass(C, bars.turns, W)
@@ -897,7 +868,7 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, bufs, bars):
     APART: gl.constexpr = not C.OVERLAP and not C.BAND
     dtype: gl.constexpr = bufs.q.dtype
     q = bufs.q.index(W).reshape([64, C.D])
-    seed = seed_at(p.seed_ptr) if C.DROP and not C.DRAWER else 0
+    seed = seed_at(p.seed_ptr) if C.DROP else 0
     count = 0
     turn = 0
     r = 1
@@ -932,9 +903,6 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, bufs, bars):
             if C.TILED:
                 mbarrier.wait(bars.bias_ready.index(W), count & 1)
                 mbarrier.arrive(bars.bias_empty.index(W), count=1)
-            if C.DRAWER:
-                mbarrier.wait(bars.drawn_ready.index(count % 2), (count // 2) & 1)
-                mbarrier.arrive(bars.drawn_empty.index(count % 2), count=1)
             if C.OVERLAP:
                 _take(bars.turns, W, count)
                 _pass(C, bars.turns, W)
@@ -971,15 +939,13 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, bufs, bars):
                 e = mean
             w = _pack(w, dtype)
             if C.DROP:
-                stay = _drawn(
-                    p, C, W, seed, now.b, now.h, first_row, start, bufs, bars, count
-                )
-                w = left(w, stay)
+                at = now.b * p.heads + now.h
+                w = left(w, draw(seed, p.threshold, at, first_row, start, WIDTH))
             begun = zero
             if C.TILED:
                 more = now.blocks > skip + 1
-                cells = _bias(C, W, bufs, bars, count + 1, SL, more)
-                begun = _begun(p, C, W, bars, cells, more)
+                begun = _begun(p, C, _bias(C, W, bufs, bars, count + 1, SL, more))
+                _release(bars.bias_empty.index(W), more)
             if not C.OVERLAP:
                 v = _arrived(C, bufs.v, bars.v_ready, count).slice(0, WIDTH)
                 barrier()  # else the compiler guards the next such wait, in every step
@@ -1003,8 +969,6 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, bufs, bars):
             if C.OVERLAP:
                 v = _arrived(C, bufs.v, bars.v_ready, count)
                 o = warpgroup_mma(_unpack(w, dtype, PL), v, o, is_async=True)
-            if C.DRAWER:
-                _release(bars.drawn_empty.index(count % 2))
             count += 1
             if C.EARLY:
                 s, now = _next(p, C, W, FL, q, bufs, bars, count, turn, r)
@@ -1140,26 +1104,15 @@ def forward_kernel(
     t_empty = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(2):
         mbarrier.init(t_ready.index(i), count=1)
-        mbarrier.init(t_empty.index(i), count=C.CONSUMERS + 1 if C.DRAWER else C.CONSUMERS)
+        mbarrier.init(t_empty.index(i), count=C.CONSUMERS)
     turns = gl.allocate_shared_memory(gl.int64, [C.CONSUMERS, 1], mbarrier.MBarrierLayout())
     for w in gl.static_range(C.CONSUMERS):
         mbarrier.init(turns.index(w), count=1)
     bias_bufs = turns  # not read
     bias_ready = turns
     bias_empty = turns
-    drawn_bufs = turns
-    drawn_ready = turns
-    drawn_empty = turns
-    BAR: gl.constexpr = mbarrier.MBarrierLayout()
-    if C.DRAWER:
-        PLAIN: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
-        drawn_bufs = gl.allocate_shared_memory(gl.uint32, [2 * C.CONSUMERS, 64, 4], PLAIN)
-        drawn_ready = gl.allocate_shared_memory(gl.int64, [2, 1], BAR)
-        drawn_empty = gl.allocate_shared_memory(gl.int64, [2, 1], BAR)
-        for i in gl.static_range(2):
-            mbarrier.init(drawn_ready.index(i), count=1)
-            mbarrier.init(drawn_empty.index(i), count=C.CONSUMERS)
     if C.TILED:
+        BAR: gl.constexpr = mbarrier.MBarrierLayout()
         bias_bufs = gl.allocate_shared_memory(
             bias_desc.dtype, [C.CONSUMERS, 1, 1, 64, C.BN], bias_desc.layout
         )
@@ -1169,22 +1122,10 @@ def forward_kernel(
             mbarrier.init(bias_ready.index(w), count=1)
             mbarrier.init(bias_empty.index(w), count=1)
     bars = Bars(
-        q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns, bias_ready, bias_empty,
-        drawn_ready, drawn_empty,
+        q_ready, q_empty, k_ready, v_ready, empty, t_ready, t_empty, turns, bias_ready, bias_empty
     )  # fmt: skip
-    bufs = Bufs(q_bufs, k_bufs, v_bufs, bias_bufs, drawn_bufs, o_bufs, t_buf)
-    if C.DRAWER:
-        gl.warp_specialize(
-            [
-                (_consumer, (p, C, 0, o_desc, bufs, bars)),
-                (_consumer, (p, C, 1, o_desc, bufs, bars)),
-                (_drawer, (p, C, bufs, bars)),
-                (_producer, (p, C, q_desc, k_desc, v_desc, bias_desc, bufs, bars)),
-            ],
-            [4, 4, 1],
-            [224, 40, 24],
-        )
-    elif C.CONSUMERS == 2:
+    bufs = Bufs(q_bufs, k_bufs, v_bufs, bias_bufs, o_bufs, t_buf)
+    if C.CONSUMERS == 2:
         gl.warp_specialize(
             [
                 (_consumer, (p, C, 0, o_desc, bufs, bars)),
