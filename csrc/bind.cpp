@@ -177,12 +177,13 @@ Call read_call(Arrays& arrays, int dtype, nb::handle q, nb::handle k, nb::handle
     if (call.sinks && call.sinks.shape[0] != call.query_heads()) mismatch("sinks");
     call.scale = scale;
     call.softcap = softcap;
-    if (!dropout.is_none()) {  // (threshold, seed, offset, scale)
+    if (!dropout.is_none()) {  // (own, common, seed, offset, scale)
         call.dropout.on = true;
-        call.dropout.threshold = nb::cast<std::uint32_t>(dropout[0]);
-        call.dropout.seed = nb::cast<std::uint64_t>(dropout[1]);
-        call.dropout.offset = nb::cast<std::uint32_t>(dropout[2]);
-        call.dropout.scale = nb::cast<float>(dropout[3]);
+        call.dropout.own = nb::cast<std::uint32_t>(dropout[0]);
+        call.dropout.common = nb::cast<std::uint32_t>(dropout[1]);
+        call.dropout.seed = nb::cast<std::uint64_t>(dropout[2]);
+        call.dropout.offset = nb::cast<std::uint32_t>(dropout[3]);
+        call.dropout.scale = nb::cast<float>(dropout[4]);
     }
     return call;
 }

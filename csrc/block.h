@@ -180,19 +180,10 @@ static void attend(const Call& call, const Logits& logits, const Sizes& z, i64 c
             if (!z.dv) continue;
             const typename P::Element* const v =
                 packed.v + (a - packed.origin) / P::PER * PANEL;
-            const auto* const w = reinterpret_cast<const typename P::Element*>(
-                P::PER == 2 ? static_cast<const void*>(x.p) : static_cast<const void*>(x.s));
-            if (call.dropout.on)
-                for (i64 r = 0; r < n; ++r) {
-#ifdef LIMELIGHT_BF16_DOT
-                    if (P::PER == 2) {
-                        drop_row(call, x.rows[t + r], a, columns, x.p + r * z.kb / 2);
-                        continue;
-                    }
-#endif
-                    drop_row(call, x.rows[t + r], a, columns, x.s + r * z.kb);
-                }
+            auto* const w = reinterpret_cast<typename P::Element*>(
+                P::PER == 2 ? static_cast<void*>(x.p) : static_cast<void*>(x.s));
             const i64 ldw = z.kb / P::PER, depth = (columns + P::PER - 1) / P::PER;
+            if (call.dropout.on) drop_rows(call, x.rows + t, n, a, columns, w, ldw);
             float* const o = x.o + t * z.columns;
             if (!partial && !logits.written) {
                 mix_tile<P>(height, w, ldw, v, packed.v_stride, depth, z.columns, o, z.columns,

@@ -162,8 +162,7 @@ static void decode_keys(const Call& call, const Result& out, const Logits& logit
             softmax_tile<Single, false>(static_cast<int>(rows), columns, x.s, z.kb, nullptr, 0,
                                         logits, x.m, x.l, x.e, x.alpha);
         if (!z.dv) continue;
-        if (call.dropout.on)
-            for (r = 0; r < rows; ++r) drop_row(call, x.rows[r], range.from, columns, x.s + r * z.kb);
+        if (call.dropout.on) drop_rows(call, x.rows, rows, range.from, columns, x.s, z.kb);
         float* const sums = first ? x.o : x.t;
         fill(sums, 0, rows * z.columns, 0.0f);
         r = 0;

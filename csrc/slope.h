@@ -88,7 +88,8 @@ static Range slope_tile(const Call& call, const Logits& logits, i64 t, i64 count
     const bool partial = range.partial || k0 + a < range.from || k0 + a + columns > range.to;
     score_tile<Single>(height, x.q + t * d, k + a * d, d, columns, p + a, GRAD_KEYS);
     score_tile<Single>(height, x.g + t * dv, v + a * dv, dv, columns, ds + a, GRAD_KEYS);
-    Line line;
+    Line lines[MR];
+    if (call.dropout.on) draw(call, x.rows + t, n, k0 + a, k0 + a + columns, lines);
     const vf unit = vset(logits.unit), c = vset(log2_e), floor = vset(exp2_floor / log2_e);
     for (i64 r = 0; r < height; ++r) {
         float *const pr = p + r * GRAD_KEYS, *const dr = ds + r * GRAD_KEYS;
@@ -114,14 +115,13 @@ static Range slope_tile(const Call& call, const Logits& logits, i64 t, i64 count
         const vf base = vset(x.base[t + r]), share = vset(x.share[t + r]), delta = vset(x.delta[t + r]);
         const bool turned = x.turn[t + r] != 0.0f;
         const vf turn = vset(x.turn[t + r]), raise = vset(call.dropout.scale);
-        if (call.dropout.on) draw(call, row, k0 + a, k0 + a + columns, line);
         for (i64 j = a; j < a + columns; j += W) {
             // At most 0: what rounding of a large logsumexp would add must not overflow.
             vf y = vmin(vzero(), vsub(vmul(vload(pr + j), unit), base));
             const vf w = vmul(exp2_of<5>(y, c, floor), share);
             vf mixed = w, by = vload(dr + j);
             if (call.dropout.on) {
-                const std::uint64_t bits = line.at(k0 + j);
+                const std::uint64_t bits = lines[r].at(k0 + j);
                 mixed = vkeep(vmul(w, raise), bits);
                 by = vkeep(vmul(by, raise), bits);
             }

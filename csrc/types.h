@@ -45,7 +45,7 @@ struct Mask {
 // Dropout: which weights fall follows from these numbers and the cell's place (dropout.h).
 struct Dropping {
     bool on = false;
-    std::uint32_t threshold = 0;  // of 65536
+    std::uint32_t own = 0, common = 0;  // the threshold, 256 own + common
     std::uint64_t seed = 0;
     std::uint32_t offset = 0;
     float scale = 1.0f;  // of the weights that stay

@@ -77,21 +77,15 @@ INLINE vf vkeep(vf a, std::uint64_t bits) {
     return _mm256_and_ps(a, _mm256_castsi256_ps(_mm256_cmpeq_epi32(some, each)));
 }
 
-using vu = __m256i;
 constexpr int VU = 4;
-INLINE vu uset(std::uint64_t x) { return _mm256_set1_epi64x(static_cast<long long>(x)); }
-INLINE vu uramp(std::uint64_t x) { return _mm256_add_epi64(uset(x), _mm256_setr_epi64x(0, 1, 2, 3)); }
-INLINE vu umul(vu a, vu b) { return _mm256_mul_epu32(a, b); }
-INLINE vu uhigh_xor(vu a, vu b, vu c) {
-    return _mm256_xor_si256(_mm256_srli_epi64(a, 32), _mm256_xor_si256(b, c));
-}
-template <int HALF>
-INLINE void uabove(vu a, std::uint32_t bound, std::uint8_t* to) {
-    const long long low = static_cast<long long>(HALF ? 0x8080000380800302u : 0x8080020180800100u);
-    const long long high = static_cast<long long>(HALF ? 0x8080080b80800b0au : 0x80800a0980800908u);
-    const vu drawn = _mm256_shuffle_epi8(a, _mm256_setr_epi64x(low, high, low, high));
-    const vu above = _mm256_cmpgt_epi32(drawn, _mm256_set1_epi32(static_cast<int>(bound) - 1));
-    to[0] = static_cast<std::uint8_t>(_mm256_movemask_ps(_mm256_castsi256_ps(above)));
+typedef std::uint64_t vu __attribute__((vector_size(32)));
+INLINE vu uramp(std::uint64_t x) { return vu{x, x + 1, x + 2, x + 3}; }
+INLINE vu umul(vu a, vu b) { return (vu)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
+INLINE vu usort(vu a) {
+    const __m256i halves = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+    const __m128i bytes = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    return (vu)_mm256_shuffle_epi8(_mm256_permutevar8x32_epi32((__m256i)a, halves),
+                                   _mm256_broadcastsi128_si256(bytes));
 }
 
 INLINE void vtranspose(const float* const* rows, float* dst, i64 ldd) {

@@ -113,27 +113,16 @@ INLINE void vtranspose(const float* const* rows, float* dst, i64 ldd) {
 INLINE vf vkeep(vf a, std::uint64_t bits) { return _mm512_maskz_mov_ps(static_cast<__mmask16>(bits), a); }
 
 // 64-bit numbers for the generator of dropout.h.
-using vu = __m512i;
 constexpr int VU = 8;
-INLINE vu uset(std::uint64_t x) { return _mm512_set1_epi64(static_cast<long long>(x)); }
-INLINE vu uramp(std::uint64_t x) {  // x, x + 1, ...
-    return _mm512_add_epi64(uset(x), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
-}
-INLINE vu umul(vu a, vu b) { return _mm512_mul_epu32(a, b); }  // of the low halves
-INLINE vu uhigh_xor(vu a, vu b, vu c) {  // a's high half, xor b, xor c
-    return _mm512_ternarylogic_epi64(_mm512_srli_epi64(a, 32), b, c, 0x96);
-}
-// Of each low half the 16 bits from byte 2 HALF and those from the next: at least `bound`? A bit for
-// each, eight bits to a byte of `to`, the second half of the lanes eight bytes on.
-template <int HALF>
-INLINE void uabove(vu a, std::uint32_t bound, std::uint8_t* to) {
-    const long long low = static_cast<long long>(HALF ? 0x8080000380800302u : 0x8080020180800100u);
-    const long long high = static_cast<long long>(HALF ? 0x8080080b80800b0au : 0x80800a0980800908u);
-    const vu order = _mm512_setr_epi64(low, high, low, high, low, high, low, high);
-    const __mmask16 some = _mm512_cmpge_epu32_mask(_mm512_shuffle_epi8(a, order),
-                                                   _mm512_set1_epi32(static_cast<int>(bound)));
-    to[0] = static_cast<std::uint8_t>(some);
-    to[8] = static_cast<std::uint8_t>(some >> 8);
+typedef std::uint64_t vu __attribute__((vector_size(64)));
+INLINE vu uramp(std::uint64_t x) { return vu{x, x + 1, x + 2, x + 3, x + 4, x + 5, x + 6, x + 7}; }
+INLINE vu umul(vu a, vu b) { return (vu)_mm512_mul_epu32((__m512i)a, (__m512i)b); }  // of the low halves
+// The low halves, then the high ones, and of every four first the even bytes, then the odd ones.
+INLINE vu usort(vu a) {
+    const __m512i halves = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    const __m128i bytes = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    return (vu)_mm512_shuffle_epi8(_mm512_permutexvar_epi32(halves, (__m512i)a),
+                                   _mm512_broadcast_i32x4(bytes));
 }
 
 #ifdef LIMELIGHT_BF16_DOT

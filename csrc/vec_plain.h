@@ -86,22 +86,17 @@ INLINE vf vkeep(vf a, std::uint64_t bits) {
     return (vf)((vi)a & (vi)((all & each) == each));
 }
 
-typedef std::uint64_t vu __attribute__((vector_size(32)));
 constexpr int VU = 4;
-INLINE vu uset(std::uint64_t x) { return vu{x, x, x, x}; }
+typedef std::uint64_t vu __attribute__((vector_size(32)));
 INLINE vu uramp(std::uint64_t x) { return vu{x, x + 1, x + 2, x + 3}; }
 INLINE vu umul(vu a, vu b) { return (a & 0xffffffffu) * (b & 0xffffffffu); }
-INLINE vu uhigh_xor(vu a, vu b, vu c) { return (a >> 32) ^ b ^ c; }
-template <int HALF>
-INLINE void uabove(vu a, std::uint32_t bound, std::uint8_t* to) {
-    unsigned some = 0;
-    for (int i = 0; i < 4; ++i) {
-        const std::uint32_t word = static_cast<std::uint32_t>(a[i]);
-        const std::uint32_t next = HALF ? word >> 24 | word << 8 : word >> 8;
-        some |= ((HALF ? word >> 16 : word) & 0xffffu) >= bound ? 1u << 2 * i : 0u;
-        some |= (next & 0xffffu) >= bound ? 2u << 2 * i : 0u;
-    }
-    to[0] = static_cast<std::uint8_t>(some);
+INLINE vu usort(vu a) {
+    constexpr std::uint64_t first = 0x000000ff000000ff, second = 0x0000ff000000ff00;
+    const vu even = (a & first) | (a >> 8 & second), odd = (a >> 8 & first) | (a >> 16 & second);
+    vu sorted = {};
+    for (int i = 0; i < VU; ++i)
+        sorted |= vu{even[i] & 0xffffu, odd[i] & 0xffffu, even[i] >> 32, odd[i] >> 32} << 16 * i;
+    return sorted;
 }
 
 INLINE void vtranspose(const float* const* rows, float* dst, i64 ldd) {

@@ -40,6 +40,7 @@ def _shapes() -> Any:
 def _run(dtype: Any, shape: tuple[int, int, int, int]) -> None:
     import limelight as ll
     from limelight.call import prepare
+    from limelight.dropout import Dropout
     from limelight.engines import native
 
     nq, nk, d, dv = shape
@@ -61,6 +62,7 @@ def _run(dtype: Any, shape: tuple[int, int, int, int]) -> None:
         {"mask": ~ll.Window(5, 3), "softcap": 2.0},
         {"mask": dense, "sinks": [0.5] * 4},
         {"bias": bias, "scale": -0.4},
+        {"mask": ll.Window(70, 0), "dropout": Dropout(0.3, np.array([1, 2]))},
     ):
         call = prepare(query, key, value, **options)
         state = native.forward(call, health=True)

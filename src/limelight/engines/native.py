@@ -235,10 +235,10 @@ def _arguments(call: Call) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _drops(dropout: Dropout | None) -> tuple[int, int, int, float] | None:
+def _drops(dropout: Dropout | None) -> tuple[int, int, int, int, float] | None:
     if dropout is None:
         return None
-    return dropout.threshold, *dropout.numbers, dropout.scale
+    return *dropout.bounds, *dropout.numbers, dropout.scale
 
 
 def _code(dtype: Any) -> int:

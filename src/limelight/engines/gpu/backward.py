@@ -244,6 +244,11 @@ def from_rows(
     cols = first + tl.arange(0, BN)
     rows = start + tl.arange(0, BM)
     exists = rows < sizes.nq
+    stay = None
+    if form.seed is not None:
+        # Before the rows are read: its bits change threads, and what is read earlier is held until
+        # then (on an A100, size 64: 1040 bytes of registers set aside, and so 64).
+        stay = stays(form, b * sizes.heads + head, rows, first, BN, True)
     held = exists if MASKED else None
     queries = load_rows(q, b, head, rows, held, sizes.d, D)
     grads = load_rows(grad, b, head, rows, held, sizes.dv, DV)
@@ -253,9 +258,6 @@ def from_rows(
         h = h[None, :]
     dots = tl.dot(keys, tl.trans(queries), input_precision=EXACT)  # [BN, BM]
     dp = tl.dot(values, tl.trans(grads), input_precision=EXACT)
-    stay = None
-    if form.seed is not None:
-        stay = stays(form, b * sizes.heads + head, rows, first, BN, True)
     live, p, ds, dd = slopes(
         form, where, b, head, rows[None, :], cols[:, None], exists[None, :], there[:, None],
         dots, dp, stay, lse[None, :], delta[None, :], h, BAND, SPANS, MASKED, ENTROPY,

@@ -1,7 +1,7 @@
 """Which cells of a tile dropout leaves: the definition of `limelight.dropout`, drawn by tiles.
 
-A draw's sixteen cells become sixteen bits of one number, bit 2·(j mod 64 div 8) + j mod 2 that of
-key j, so that little moves between threads before a tile of cells is spread from them.
+A draw's 32 cells become the bits of one number, so that little moves between threads before a tile
+of cells is spread from them.
 """
 
 # mypy: ignore-errors
@@ -29,13 +29,28 @@ def philox(a, b, c, d, low, high):
 
 
 @triton.jit
-def four_bits(word, threshold):
-    """Which of a word's four cells stay: those from bit 0, 8, 16 and, around its end, 24."""
-    bits = ((word & 0xFFFF) >= threshold).to(tl.uint32)
-    bits |= (((word >> 8) & 0xFFFF) >= threshold).to(tl.uint32) << 1
-    bits |= ((word >> 16) >= threshold).to(tl.uint32) << 2
-    around = ((word << 8) & 0xFFFF) | (word >> 24)
-    return bits | (around >= threshold).to(tl.uint32) << 3
+def turned(word, BY: tl.constexpr):
+    """A word turned left."""
+    return (word << BY) | (word >> (32 - BY))
+
+
+@triton.jit
+def compared(a, b, c, d, threshold):
+    """Which of a draw's 32 cells stay, a bit each."""
+    threshold = tl.cast(threshold, tl.uint32)
+    own = tl.minimum(threshold >> 8, 255)
+    e = turned(a, 5)
+    f = turned(b, 10)
+    g = turned(c, 15)
+    h = turned(d, 20)
+    k = turned(a, 25)
+    planes = (h ^ k, g ^ h, f ^ g, e ^ f, d, c, b, a)
+    common = (a * 0x9E3779B1) >> 24
+    stay = tl.where(common >= threshold - (own << 8), 0xFFFFFFFF, 0).to(tl.uint32)
+    for i in tl.static_range(8):
+        lower = ((own >> i) & 1) - 1  # all ones where the threshold has a 0
+        stay = (planes[i] & stay) | (lower & (planes[i] | stay))
+    return stay
 
 
 @triton.jit
@@ -46,14 +61,13 @@ def stays(form, heads, rows, start, BN: tl.constexpr, TURNED: tl.constexpr):
     the batch.
     """
     BM: tl.constexpr = rows.shape[0]
-    BLOCKS: tl.constexpr = (BN + 63) // 64
+    BLOCKS: tl.constexpr = (BN + 127) // 128
     EIGHTS: tl.constexpr = BN // BLOCKS // 8
-    counters = (start // 64 * 4 + tl.arange(0, 4 * BLOCKS)).to(tl.uint32)
+    counters = (start // 128 * 4 + tl.arange(0, 4 * BLOCKS)).to(tl.uint32)
     heads = (rows * 0 + heads).to(tl.uint32)
     rows = rows.to(tl.uint32)
     seed = tl.load(form.seed).to(tl.uint64)
     offset = tl.load(form.seed + 1).to(tl.uint32)
-    eighths = 2 * (start % 64 // 8 + tl.arange(0, EIGHTS))
     if TURNED:
         a, b, c, d = philox(
             counters[:, None], rows[None, :], heads[None, :], offset, seed.to(tl.uint32),
@@ -64,21 +78,19 @@ def stays(form, heads, rows, start, BN: tl.constexpr, TURNED: tl.constexpr):
             counters[None, :], rows[:, None], heads[:, None], offset, seed.to(tl.uint32),
             (seed >> 32).to(tl.uint32),
         )  # fmt: skip
-    a = four_bits(a, form.threshold)
-    b = four_bits(b, form.threshold) << 4
-    c = four_bits(c, form.threshold) << 8
-    d = four_bits(d, form.threshold) << 12
+    bits = compared(a, b, c, d, form.threshold) >> tl.cast(start % 128 // 8, tl.uint32)
     # Of every eight keys, counter c serves the neighbours 2c and 2c + 1.
-    pair = tl.arange(0, 2)
+    eights = tl.arange(0, EIGHTS).to(tl.uint32)
+    pair = (16 * tl.arange(0, 2)).to(tl.uint32)
     if TURNED:
         # A sum, which Triton moves to another layout: what it is of would be drawn there anew, by
         # eight threads each.
-        bits = tl.sum(tl.reshape(tl.join(tl.join(a, b), tl.join(c, d)), [4 * BLOCKS, BM, 4]), 2)
+        bits = tl.sum(bits[:, :, None], 2)
         bits = tl.reshape(bits, [BLOCKS, 1, 4, 1, BM])
-        at = eighths[None, :, None, None, None] + pair[None, None, None, :, None]
-        cells = tl.reshape((bits >> at.to(tl.uint32)) & 1 != 0, [BN, BM])
+        at = eights[None, :, None, None, None] + pair[None, None, None, :, None]
+        cells = tl.reshape((bits >> at) & 1 != 0, [BN, BM])
     else:
-        bits = tl.reshape(a | b | c | d, [BM, BLOCKS, 1, 4, 1])
-        at = eighths[None, None, :, None, None] + pair[None, None, None, None, :]
-        cells = tl.reshape((bits >> at.to(tl.uint32)) & 1 != 0, [BM, BN])
+        bits = tl.reshape(bits, [BM, BLOCKS, 1, 4, 1])
+        at = eights[None, None, :, None, None] + pair[None, None, None, None, :]
+        cells = tl.reshape((bits >> at) & 1 != 0, [BM, BN])
     return cells
