@@ -30,18 +30,18 @@ def seed_of(seed: int) -> Dropout:
     """What a call draws first after torch.manual_seed(seed)."""
     torch.manual_seed(seed)
     low, high = -(1 << 63), (1 << 63) - 1
-    return Dropout(0.25, torch.randint(low, high, (2,), dtype=torch.int64))
+    return Dropout(0.3, torch.randint(low, high, (2,), dtype=torch.int64))
 
 
 @pytest.mark.parametrize("engine", HERE)
 def test_the_seed_says_which_cells(engine: str) -> None:
     query, key = torch.randn(2, 3, 7, 16), torch.randn(2, 3, 90, 16)
     units = torch.eye(90).expand(2, 3, 90, 90)
-    output = seeded(lambda: attention(query, key, units, dropout=0.25, engine=engine))
+    output = seeded(lambda: attention(query, key, units, dropout=0.3, engine=engine))
     stay = kept(seed_of(3), np.arange(6).reshape(2, 3), np.arange(7), np.arange(90))
     np.testing.assert_array_equal(output.numpy() != 0, stay)
     weights = attention(query, key, units, engine=engine)
-    torch.testing.assert_close(output, torch.where(torch.from_numpy(stay), weights / 0.75, 0.0))
+    torch.testing.assert_close(output, torch.where(torch.from_numpy(stay), weights / 0.7, 0.0))
 
 
 def test_manual_seed_and_generator_state_rule_it() -> None:

@@ -186,7 +186,7 @@ def _turned(rows):
 
 @gluon.jit
 def fallen(seed, threshold, head, first, row0, ROWS: gl.constexpr):
-    """For 128 keys from `first` on and ROWS rows from `row0` on: bits for two rows and each counter.
+    """For 128 keys from `first` on and ROWS rows from `row0` on: bits by two rows and counter.
 
     Two uint32 [ROWS/2, 4], of the first 64 keys and of the others; bit 8·(j mod 2) + j div 8 is
     that of the j-th key and the first of the two rows, and 16 bits higher that of the second.
