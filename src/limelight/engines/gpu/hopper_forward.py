@@ -316,7 +316,7 @@ def _bend(p, C: gl.constexpr, s, top, m, highest):
 
 @gluon.jit
 def _row_tanh(x, EXACT: gl.constexpr):
-    """tanh of a row's maximum; roughly where that is no figure, but what exponents are counted from."""
+    """tanh of a row's maximum; roughly, where that is no figure but what exponents count from."""
     if EXACT:
         return 1.0 - 2.0 / (1.0 + _exp2(x * 2.8853900817779268))
     return gl.inline_asm_elementwise(
