@@ -27,7 +27,7 @@ def make() -> list[Path]:
 def gpu() -> Page:
     """docs/gpu.md with the tables of an H200, as bench/gpu.py --write left them."""
     page = Page(DOCS / "gpu.md")
-    for name in ("h200-training", "h200-masks", "h200-kinds", "h200"):
+    for name in ("h200-training", "h200-small", "h200-masks", "h200-kinds", "h200"):
         page = _with(page, name)
     return page
 

@@ -27,8 +27,10 @@ logits, or with an infinity or NaN in its result (which a masked value may have 
 flag and the careful kernel in `again.py` computes it again.
 
 A bias of 16 bits a cell comes by TMA where it can, a tile for each consumer; divided by the scale
-it is what the dot products are added to, and made so while P(i-1)·V(i-1) runs. Under a softcap the
-logits stay what tanh gave, and c has the softcap in it.
+it is what the dot products are added to, and made so a block ahead, among the powers: products
+whose left side is in registers hold their warp until it is read, so that little runs beside them,
+while special functions leave it time. Under a softcap the logits stay what tanh gave, and c has the
+softcap in it.
 
 Programs are persistent. The producer takes tiles from a counter, heaviest first, and hands each
 tile's place and plan to the consumers, which spares them the divisions; the last program to end
