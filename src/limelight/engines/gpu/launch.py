@@ -17,6 +17,8 @@ from limelight.engines.gpu.masks import broadcast_strides, mask_arguments
 from limelight.reference import Gradients, State
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+# Interpreted, or compiled for a chip that is not here by a torch that knows the CPU alone.
+NOWHERE = INTERPRETED or not torch.backends.cuda.is_built()
 if INTERPRETED:
     interpreter.adapt()
 
@@ -160,7 +162,7 @@ class Launch:
 
 
 def _current() -> int:
-    return -1 if INTERPRETED else torch._C._cuda_getDevice()
+    return -1 if NOWHERE else torch._C._cuda_getDevice()
 
 
 def bound(arguments: tuple[Any, ...]) -> list[Any]:
