@@ -18,7 +18,7 @@ from limelight.reference import Gradients, State
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 # Interpreted, or compiled for a chip that is not here by a torch that knows the CPU alone.
-NOWHERE = INTERPRETED or not torch.backends.cuda.is_built()
+NOWHERE = INTERPRETED or not hasattr(torch._C, "_cuda_getDevice")
 if INTERPRETED:
     interpreter.adapt()
 
