@@ -571,11 +571,16 @@ def _logits(p, C: gl.constexpr, s, b, h, rows, start, lane, MASKED: gl.constexpr
 
 
 @gluon.jit
+def _lanes(x):
+    """A tile's numbers by row and lane: [64, 4, columns/4], the last in a thread's registers."""
+    lanes = x.reshape([64, x.shape[1] // 8, 4, 2]).permute([0, 2, 1, 3])
+    return lanes.reshape([64, 4, x.shape[1] // 4])
+
+
+@gluon.jit
 def _sum(x):
     """The sums over each lane's columns, [64, 4]; the four are added when the row is done."""
-    lanes = x.reshape([64, x.shape[1] // 8, 4, 2]).permute([0, 2, 1, 3])
-    sums = gl.sum(lanes.reshape([64, 4, x.shape[1] // 4]), 2)
-    return gl.convert_layout(sums, row_lanes(), assert_trivial=True)
+    return gl.convert_layout(gl.sum(_lanes(x), 2), row_lanes(), assert_trivial=True)
 
 
 @gluon.jit
@@ -587,8 +592,7 @@ def _highest(C: gl.constexpr, s):
     """
     if C.DROP:
         LAYOUT: gl.constexpr = gl.SliceLayout(1, s.type.layout)
-        lanes = s.reshape([64, s.shape[1] // 8, 4, 2]).permute([0, 2, 1, 3])
-        chains = gl.max(lanes.reshape([64, 4, 4, s.shape[1] // 16]), 3)
+        chains = gl.max(_lanes(s).reshape([64, 4, 4, s.shape[1] // 16]), 3)
         top = gl.convert_layout(gl.max(chains, 2), row_lanes(), assert_trivial=True)
         highest = gl.convert_layout(gl.max(top, 1), LAYOUT, assert_trivial=True)
     else:
