@@ -48,6 +48,8 @@ GRADIENTS: dict[str, tuple[int, dict[str, Any]]] = {
     "128, bias, entropy": (128, {"bias": "bfloat16", "entropy": True}),
     "64, bias, dropout": (64, {"bias": "bfloat16", "dropout": True}),
     "128": (128, {}),
+    "128, grouped heads, causal": (128, {"group": 32, "causal": True}),
+    "64, grouped heads, causal": (64, {"group": 64, "causal": True}),
 }
 CHIPS = {"4090": (89, 99 << 10), "A100": (80, 163 << 10), "H100": (90, 227 << 10)}
 PORTABLE: dict[str, tuple[str, int, dict[str, Any]]] = {
@@ -164,6 +166,7 @@ def call_of(size: int, what: dict[str, Any]) -> Any:
 
     n = 2048
     q, k, v = (torch.zeros(1, 2, n, size, dtype=torch.bfloat16) for _ in range(3))
+    q = q.repeat(1, what.get("group", 1), 1, 1)
     mask = torch.ones(n, n, dtype=torch.bool).tril() if what.get("dense") else None
     mask = ll.Causal() if what.get("causal") else mask
     mask = ll.Documents([i // 500 for i in range(n)]) if what.get("documents") else mask

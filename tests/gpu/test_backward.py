@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import limelight as ll
 from limelight import reference
 from limelight.engines import find
 from tests.cases import Case
@@ -69,6 +70,25 @@ def test_triton(case: Case, dtype: str, engine: str) -> None:
 @pytest.mark.parametrize("case", [*LARGE, *WIDE], ids=str)
 def test_hopper(case: Case, engine: str) -> None:
     check(case, "bfloat16", engine)
+
+
+@pytest.mark.parametrize("taken", [1, 2])
+@pytest.mark.parametrize(("heads", "key_heads"), [(6, 2), (4, 1)])
+@pytest.mark.parametrize(("d", "dv"), [(64, 64), (128, 128), (128, 64)])
+def test_grouped_heads_in_parts(
+    d: int, dv: int, heads: int, key_heads: int, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What heads add to a key's gradients is summed in memory, three heads in one and two too."""
+    from limelight.engines.gpu import hopper_gradients, launch
+
+    monkeypatch.setattr(hopper_gradients, "heads_taken", lambda *given: taken)
+    launch._plans.clear()
+    case = Case("grouped", batch=(2,), heads=heads, key_heads=key_heads, nq=389, nk=517, d=d, dv=dv,
+                mask=ll.Causal())  # fmt: skip
+    for rows in ((), ROWS):
+        check(case, "bfloat16", "hopper", rows)
+    check(case, "bfloat16", "hopper", drops=0.2)
+    launch._plans.clear()
 
 
 def gradients(engine: str, seed: int = 0) -> Any:

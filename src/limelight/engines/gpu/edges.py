@@ -1,4 +1,4 @@
-"""Before and after the Hopper backward: what it needs of each row, the query's gradient rounded.
+"""Before and after the Hopper backward: what it needs of each row, sums of gradients rounded.
 
 Both are bound by memory, so they do in one pass what belongs to the same rows. They go from the
 last rows to the first: what the pass between them reads first, and wrote last, is in L2.
@@ -50,19 +50,20 @@ def before_kernel(
     tl.store(dq + cells, tl.zeros([BM * D], tl.float32))
 
 
-@triton.jit
-def after_kernel(dq, grad_q, scratch, scale, sizes, padded, D: tl.constexpr):
-    """64 rows of grad_q = scale·dq in its own dtype; raises their flag where one is not finite.
+@triton.jit(do_not_specialize=["flags"])
+def after_kernel(sums, grad, scratch, flags, scale, sizes, padded, D: tl.constexpr):
+    """64 rows of grad = scale·sums in its own dtype; raises their flag where one is not finite.
 
-    dq lies in blocks of 64 × 64 numbers, in each as the threads of a warpgroup hold it.
+    The sums lie in blocks of 64 × 64 numbers, in each as the threads of a warpgroup hold it. Of
+    `sizes` count those of grad, nq, heads and d; before its flags there are `flags` others.
     """
     number = _backwards()
     tile, flat = split(number, tl.cdiv(sizes.nq, 64))
     head, b = split(flat, sizes.heads)
     rows = tile * 64 + tl.arange(0, 64)
-    to = tl.cast(b, tl.int64) * grad_q.sb + tl.cast(head, tl.int64) * grad_q.sh
-    to = grad_q.ptr + to + rows.to(tl.int64)[:, None] * grad_q.sn
-    first = dq + (tl.cast(flat, tl.int64) * padded + tile * 64) * D
+    to = tl.cast(b, tl.int64) * grad.sb + tl.cast(head, tl.int64) * grad.sh
+    to = grad.ptr + to + rows.to(tl.int64)[:, None] * grad.sn
+    first = sums + (tl.cast(flat, tl.int64) * padded + tile * 64) * D
     whole = 1
     for part in tl.static_range(D // 64):
         held = tl.load(first + part * 4096 + tl.arange(0, 4096))
@@ -71,5 +72,5 @@ def after_kernel(dq, grad_q, scratch, scale, sizes, padded, D: tl.constexpr):
         cols = part * 64 + tl.arange(0, 64)
         x = tl.reshape(held, [64, 64]) * scale
         inside = (rows < sizes.nq)[:, None] & (cols < sizes.d)[None, :]
-        tl.store(to + cols[None, :] * grad_q.sd, x.to(grad_q.ptr.dtype.element_ty), mask=inside)
-    tl.store(scratch + 2 + number, 1, mask=whole == 0)
+        tl.store(to + cols[None, :] * grad.sd, x.to(grad.ptr.dtype.element_ty), mask=inside)
+    tl.store(scratch + 2 + flags + number, 1, mask=whole == 0)

@@ -9,10 +9,13 @@ Map of the kernel
     _hide            -inf where the mask forbids
 
 A tile is 128 keys of one key head, 64 for each consumer; an item is a block of ROWS rows of one of
-the query heads that share it, so that grouped heads sum into the same registers. Everything lies
-keys by rows: Sᵀ = K·Qᵀ and dPᵀ = V·dOᵀ leave the tensor cores as Pᵀ and dSᵀ are wanted by
-dV += Pᵀ·dO and dK += dSᵀ·Q, as a left side in registers. dSᵀ alone goes to shared memory, where the
-summer reads it transposed; the consumers never wait for each other.
+the query heads that share it, so that grouped heads sum into the same registers. Under a diagonal
+tiles are of different length: of many query heads they would drift apart until the rows in use no
+longer fit L2. There a program takes few heads, and adds its sums to memory by TMA.
+
+Everything lies keys by rows: Sᵀ = K·Qᵀ and dPᵀ = V·dOᵀ leave the tensor cores as Pᵀ and dSᵀ are
+wanted by dV += Pᵀ·dO and dK += dSᵀ·Q, as a left side in registers. dSᵀ alone goes to shared memory,
+where the summer reads it transposed; the consumers never wait for each other.
 
 Shared memory's bandwidth is the limit at 128: 84 % of it were in use, 64 % of the tensor cores'.
 Hence dQ goes through it as the threads hold it (no two meet in a bank), and little is spilt in the
@@ -92,6 +95,7 @@ class Config:
     ENTROPY: bool
     DROP: bool
     DEFER: bool
+    SHARED: bool  # a key's gradients are the sum of several programs'
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -105,6 +109,7 @@ class Params(NamedTuple):
     flags: Any
     heads: Any
     group: Any
+    taken: Any
     nq: Any
     nk: Any
     tiles: Any
@@ -195,8 +200,11 @@ def _reduce_add(desc, coord, src, _semantic=None):
 
 
 @gluon.jit
-def _where(p, t):
-    """Tile number t as (batch entry, key head, tile): heads in sections, heavy tiles first."""
+def _where(p, C: gl.constexpr, t):
+    """Tile number t as (batch entry, key head, first query head, past the last, tile).
+
+    Heads are in sections, heavy tiles first; of a group's heads a tile takes a part.
+    """
     per = p.section * p.tiles
     sec = t // per
     u = t - sec * per
@@ -204,8 +212,16 @@ def _where(p, t):
     level = u // width
     flat = sec * p.section + (u - level * width)
     key_heads = p.heads // p.group
-    b = flat // key_heads
-    return b, flat - b * key_heads, level
+    parts = gl.cdiv(p.group, p.taken) if C.SHARED else 1
+    shared = flat // parts if C.SHARED else flat
+    b = shared // key_heads
+    hk = shared - b * key_heads
+    first = hk * p.group
+    last = first + p.group
+    if C.SHARED:
+        first += (flat - shared * parts) * p.taken
+        last = gl.minimum(first + p.taken, last)
+    return b, hk, first, last, level
 
 
 @gluon.jit
@@ -269,10 +285,10 @@ def _producer(p, C: gl.constexpr, descs, s, bars):
     r = 0
     t = gl.program_id(0)
     while t < p.total:
-        b, hk, tile = _where(p, t)
+        b, hk, first, last, tile = _where(p, C, t)
         items = 0
-        for g in range(p.group):
-            at, n, x, y = _rows(p, C, b, hk * p.group + g, tile)
+        for h in range(first, last):
+            at, n, x, y = _rows(p, C, b, h, tile)
             items += n
         _tell(s.tile, bars.tile_full, bars.tile_free, r, (t, b, hk, tile * 128, items))
         r += 1
@@ -282,8 +298,7 @@ def _producer(p, C: gl.constexpr, descs, s, bars):
             mbarrier.expect(bars.kv_full, k_desc.block_type.nbytes + v_desc.block_type.nbytes)
             tma_load(k_desc, [b, hk, tile * 128, 0], bars.kv_full, s.k.index(0))
             tma_load(v_desc, [b, hk, tile * 128, 0], bars.kv_full, s.v.index(0))
-            for g in range(p.group):
-                h = hk * p.group + g
+            for h in range(first, last):
                 at, n, whole, past = _rows(p, C, b, h, tile)
                 for i in range(n):
                     if C.LISTED:
@@ -543,8 +558,8 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
         _flag(p, tile.b, tile.hk, tile.first + 64 * W, dk, dv)
         if C.DROP:
             dv = dv * p.drop_factor
-        _store(dv_desc, s, W, tile, dv.to(dtype))
-        _store(dk_desc, s, W, tile, (dk * p.scale).to(dtype))
+        _give(C, dv_desc, s, W, tile, dv)
+        _give(C, dk_desc, s, W, tile, dk * p.scale)
         r += 1
         tile = _hear(s.tile, bars.tile_full, bars.tile_free, r)
     tma.store_wait(0)
@@ -563,19 +578,35 @@ def _flag(p, b, hk, first, dk, dv):
 
 
 @gluon.jit
-def _store(desc, s, W: gl.constexpr, tile, x):
-    """A gradient of 64 keys, by way of shared memory."""
-    for part in gl.static_range(x.shape[1] // 64):
-        tma.store_wait(0)
-        barrier()
-        out = s.out.index(W)
+def _give(C: gl.constexpr, desc, s, W: gl.constexpr, tile, x):
+    """A gradient of 64 keys, by way of shared memory: rounded, or added to what others made."""
+    out = s.out.index(W)
+    x = x.to(out.dtype)
+    COLUMNS: gl.constexpr = x.shape[1] // 64
+    for part in gl.static_range(COLUMNS):
         half = x
-        if x.shape[1] > 64:
+        if COLUMNS > 1:
             low, high = x.reshape([64, 2, 64]).permute([0, 2, 1]).split()
             half = low if part == 0 else high
-        out.reshape([64, 64]).store(half)
-        fence_async_shared()
-        tma_store(desc, [tile.b, tile.hk, tile.first + 64 * W, 64 * part], out)
+        if C.SHARED:
+            upper, lower = _in_place(half).reshape([2, 8, 256]).permute([1, 2, 0]).split()
+            place = (tile.first // 64 + W) * COLUMNS + part
+            for piece in gl.static_range(2):
+                _through(out, upper if piece == 0 else lower)
+                barrier()
+                _reduce_add(desc, [tile.b, tile.hk, place * 16 + piece * 8, 0], out)
+        else:
+            _through(out, half)
+            tma_store(desc, [tile.b, tile.hk, tile.first + 64 * W, 64 * part], out)
+
+
+@gluon.jit
+def _through(out, x):
+    """Numbers in the shared memory that TMA reads, once it has read what was there."""
+    tma.store_wait(0)
+    barrier()
+    out.reshape(x.shape).store(x)
+    fence_async_shared()
 
 
 @gluon.jit
@@ -663,27 +694,27 @@ def _summer(p, C: gl.constexpr, descs, s, bars):
 
 
 UNSPECIALISED = [
-    "flags", "heads", "group", "nq", "nk", "tiles", "heads_total", "section", "total", "low",
-    "high", "listed_sb", "listed_sh", "width", "spans_sb", "spans_sh", "spans_sq", "dense_sb",
-    "dense_sh", "dense_sq", "bias_sb", "bias_sh", "bias_sq", "threshold",
+    "flags", "heads", "group", "taken", "nq", "nk", "tiles", "heads_total", "section",
+    "total", "low", "high", "listed_sb", "listed_sh", "width", "spans_sb", "spans_sh", "spans_sq",
+    "dense_sb", "dense_sh", "dense_sq", "bias_sb", "bias_sh", "bias_sq", "threshold",
 ]  # fmt: skip
 
 
 @gluon.jit(do_not_specialize=UNSPECIALISED)
 def backward_kernel(
     q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc, bias_desc,
-    scratch, flags, heads, group, nq, nk, tiles, heads_total, section, total, scale, c, softcap,
-    bend, low, high, listed, listed_sb, listed_sh, width, spans, spans_sb, spans_sh, spans_sq,
-    dense, dense_sb, dense_sh, dense_sq, dense_sk, bias, bias_sb, bias_sh, bias_sq, bias_sk,
-    seed, threshold, drop_factor,
+    scratch, flags, heads, group, taken, nq, nk, tiles, heads_total, section, total, scale, c,
+    softcap, bend, low, high, listed, listed_sb, listed_sh, width, spans, spans_sb, spans_sh,
+    spans_sq, dense, dense_sb, dense_sh, dense_sq, dense_sk, bias, bias_sb, bias_sh, bias_sq,
+    bias_sk, seed, threshold, drop_factor,
     C: gl.constexpr,
 ):  # fmt: skip
     """Gradients of query (added to dq), key and value; see the top of the file."""
     p = Params(
-        scratch, flags, heads, group, nq, nk, tiles, heads_total, section, total, scale, c, softcap,
-        bend, low, high, listed, listed_sb, listed_sh, width, spans, spans_sb, spans_sh, spans_sq,
-        dense, dense_sb, dense_sh, dense_sq, dense_sk, bias, bias_sb, bias_sh, bias_sq, bias_sk,
-        seed, threshold, drop_factor,
+        scratch, flags, heads, group, taken, nq, nk, tiles, heads_total, section, total, scale,
+        c, softcap, bend, low, high, listed, listed_sb, listed_sh, width, spans, spans_sb,
+        spans_sh, spans_sq, dense, dense_sb, dense_sh, dense_sq, dense_sk, bias, bias_sb, bias_sh,
+        bias_sq, bias_sk, seed, threshold, drop_factor,
     )  # fmt: skip
     descs = (
         q_desc, do_desc, stats_desc, k_desc, v_desc, dq_desc, dk_desc, dv_desc, bias_desc
@@ -703,7 +734,9 @@ def backward_kernel(
         v=gl.allocate_shared_memory(dtype, [1, 1, 1, 128, C.DV], v_desc.layout),
         ds=gl.allocate_shared_memory(dtype, [2, 128, C.ROWS], TURNED),
         dq=gl.allocate_shared_memory(gl.float32, [2, 1, 1, 16, 256], dq_desc.layout),
-        out=gl.allocate_shared_memory(dtype, [2, 1, 1, 64, 64], dk_desc.layout),
+        out=gl.allocate_shared_memory(
+            dk_desc.dtype, [2, 1, 1, 8, 256] if C.SHARED else [2, 1, 1, 64, 64], dk_desc.layout
+        ),
         drawn=gl.allocate_shared_memory(gl.uint32, [2, C.ROWS // 2, 8], PLAIN) if C.DROP else empty,
         bias=gl.allocate_shared_memory(bias_desc.dtype, [2, 1, 1, C.ROWS, 64], bias_desc.layout)
         if C.TILED

@@ -28,6 +28,7 @@ from limelight.reference import Gradients, State
 LOG2E = math.log2(math.e)
 LARGEST = 128  # head size
 L2_SHARE = 32 << 20  # bytes of rows and their gradients of the heads whose tiles run together
+DRIFTING = 34 << 20  # the same of heads whose tiles run together and are of different length
 Run = Callable[[Call, State, torch.Tensor, Figure, Figure, bool], Gradients]
 
 
@@ -43,14 +44,26 @@ class Tile:
 def tile_for(size: int, busy: bool, crowded: bool, short: bool) -> Tile:
     """The tile for a padded size (64 or 128), as measured on an H200 at 2k to 16k.
 
-    `busy` where there is more to a cell than its weight, `crowded` where that leaves no registers
-    to defer anything, `short` where it takes room in shared memory.
+    `busy` where there is more to a cell than its weight and whether it falls, `crowded` where that
+    leaves no registers to defer anything, `short` where it takes room in shared memory.
     """
     if size == 128:
         return Tile(64, 2 if short else 3, not crowded)
     if busy:
         return Tile(64, 3, True)
     return Tile(128, 2, False)
+
+
+def heads_taken(call: Call, mask: MaskArguments, bytes_a_row: int, processors: int) -> int:
+    """How many of the query heads that share a key head one program takes.
+
+    Under a diagonal alone, tiles are of different length: of many heads they drift apart, until
+    the rows that are in use no longer fit L2.
+    """
+    level = not mask.band or mask.low > 1 - call.queries or mask.dense is not None or mask.slots > 0
+    if level or call.batch * call.query_heads * call.queries * bytes_a_row <= DRIFTING:
+        return call.group
+    return min(call.group, max(1, round(DRIFTING / (processors * KEYS * bytes_a_row))))
 
 
 def can(call: Call) -> bool:
@@ -122,34 +135,38 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
     read = call.bias is not None and not tiled  # cell by cell
     crowded, short = by_entropy or drops or read, by_entropy or drops or tiled
     more = call.softcap is not None or mask.dense is not None or mask.slots > 1
-    tile = tile_for(max(d, dv), crowded or short or more, crowded, short)
+    busy = by_entropy or call.bias is not None or more
+    tile = tile_for(max(d, dv), busy, crowded, short)
     rows, listed = tile.rows, mask.dense is not None or mask.slots > 0
+    processors = blocks.chip(device).processors
+    taken = heads_taken(call, mask, 6 * d + 2 * dv, processors)
     config = Config(
         D=d, DV=dv, ROWS=rows, STAGES=tile.stages, OSTAGES=2, LISTED=listed, BAND=mask.band,
         LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots, DENSE=mask.dense is not None,
         BIAS=call.bias is not None, TILED=tiled, SOFTCAP=call.softcap is not None,
         GENTLE=hopper.gentle(call), ENTROPY=by_entropy, DROP=drops,
-        DEFER=tile.defer,
+        DEFER=tile.defer, SHARED=taken < call.group,
     )  # fmt: skip
     padded, tiles = -(-nq // rows) * rows, -(-nk // KEYS)
-    total, processors = tiles * batch * call.key_heads, blocks.chip(device).processors
-    bytes_a_head = nq * call.group * (6 * d + 2 * dv)
+    parts = -(-call.group // taken)
+    key_heads = batch * call.key_heads * parts
+    total = tiles * key_heads
     # The rows of a group are too many for L2 if many of its tiles run together.
-    least = -(-2 * processors // tiles) if call.group == 1 else max(1, round(processors / tiles))
-    wished = max(least, L2_SHARE // bytes_a_head)
-    section = blocks.together(batch * call.key_heads, wished, tiles, processors)
+    least = -(-2 * processors // tiles) if taken == 1 else max(1, round(processors / tiles))
+    wished = max(least, L2_SHARE // (nq * taken * (6 * d + 2 * dv)))
+    section = blocks.together(key_heads, wished, tiles, processors)
     unit = hopper.unit(call, tiled)
     row_flags = batch * heads * -(-nq // 64)
     flags = row_flags + batch * call.key_heads * -(-nk // 64)
     numbers = (
-        heads, call.group, nq, nk, tiles, batch * call.key_heads, section, total, call.scale,
+        heads, call.group, taken, nq, nk, tiles, key_heads, section, total, call.scale,
         LOG2E * unit, call.softcap or 1.0, call.scale / (call.softcap or 1.0), mask.low, mask.high,
     )  # fmt: skip
     bias_strides = (0, 0, 0, 0) if call.bias is None else broadcast_strides(call.bias, 4)
     fixed = _mask_arguments(call, mask, rows) if not listed else None
     before = launch.Launch(before_kernel, (64, d, launch.power_of_two(call.value_size)))
     main = launch.Launch(backward_kernel, (config,), num_warps=4, maxnreg=128)
-    after = launch.Launch(after_kernel, (d,))
+    after, after_keys, after_values = (launch.Launch(after_kernel, (x,)) for x in (d, d, dv))
     again = launch.Launch(
         gradients_again_kernel,
         (64, 64, 32 if max(d, dv) > 64 else 64, *blocks.widths(call), mask.band, mask.slots,
@@ -164,6 +181,14 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
     read_bias = launch.reader(call.bias) if tiled else None
     sizes, described, count = launch.sizes_of(call), launch.Described, 4 if by_entropy else 2
     sums = launch.shape_of((batch, heads, padded * d // 256, 256), device)
+    shared = [
+        launch.shape_of((batch, call.key_heads, tiles * KEYS * size // 256, 256), device)
+        for size in (d, dv)
+    ]  # fmt: skip
+    of_keys, of_values = (
+        sizes._replace(nq=nk, heads=call.key_heads, d=size)
+        for size in (call.head_size, call.value_size)
+    )
     figures = launch.shape_of((batch, heads, count, padded), device)
     counters = kept.zeros(device, 2 + flags)  # two, then a flag for 64 rows or keys
 
@@ -187,16 +212,23 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
             launch.plain(state.output), ours, state.logsumexp, g, entropy, h, stats, dq, sizes,
             padded,
         )  # fmt: skip
+        added = [launch.empty(x).zero_() for x in shared] if parts > 1 else []
         main(
             min(total, processors),
             described(query, rows, d), described(grad_output, rows, dv),
             described(stats, count, rows, 0), described(key, KEYS, d), described(value, KEYS, dv),
-            described(dq, 16, 256, 0), described(grads[1], 64, 64), described(grads[2], 64, 64),
+            described(dq, 16, 256, 0),
+            *[described(x, 8, 256, 0) for x in added] or [described(x, 64, 64) for x in grads[1:]],
             described(read_bias(call.bias), rows, 64) if read_bias else None,
             scratch, row_flags, *numbers, *masks, call.bias, *bias_strides,
             *launch.drop_of(call),
         )  # fmt: skip
-        after(row_flags, dq, found, scratch, call.scale, sizes, padded)
+        after(row_flags, dq, found, scratch, 0, call.scale, sizes, padded)
+        if added:
+            by_key, by_value = (launch.plain(x) for x in grads[1:])
+            ending = scratch, row_flags, 1.0
+            after_keys(flags - row_flags, added[0], by_key, *ending, of_keys, tiles * KEYS)
+            after_values(flags - row_flags, added[1], by_value, *ending, of_values, tiles * KEYS)
         rest = Numbers(state.logsumexp, stats, padded, count * padded, h)
         again(
             -(-flags // 64), scratch, row_flags, flags, *launch.inputs(call), ours, rest,
