@@ -114,7 +114,7 @@ def plan(call: Call, health: bool, room: Room) -> Run:
 
 def tiles(call: Call, health: bool, room: Room) -> Run:
     """How calls of this layout are run: the Gluon kernel, and with care what that one flagged."""
-    from limelight.engines.gpu import blocks, hopper_forward, kept, launch, portable
+    from limelight.engines.gpu import blocks, hopper_forward, hopper_powers, kept, launch, portable
     from limelight.engines.gpu.masks import broadcast_strides, in_pairs, in_tiles, mask_arguments
 
     device = call.query.device
@@ -122,6 +122,7 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
     d, dv = padded(call.head_size), padded(call.value_size)
     mask = mask_arguments(call.allowed, device)
     quick = max(d, dv) <= 128 and not health and gentle(call)
+    bends = gentle(call) and call.bias is None
     bent = call.softcap is not None and not quick
     tiled = max(d, dv) <= 128 and in_tiles(call)
     busy = bent or (call.bias is not None and not tiled) or mask.dense is not None
@@ -156,9 +157,11 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
     section = blocks.together(batch * heads, wished, count, processors)
     total = batch * heads * count
     flags = batch * heads * -(-nq // 64)
+    cap = call.softcap or 1.0
+    bend = hopper_powers.bend_of(call.scale / cap, c, cap) if bends else None
     sizes = (
         heads, call.group, nq, nk, count, batch * heads, section, total,
-        call.scale / (call.softcap or 1.0), c, max(-FILL / c, -1e38), call.softcap or 1.0,
+        call.scale / cap, c, max(-FILL / c, -1e38), cap,
     )  # fmt: skip
     bias_strides = (0, 0, 0, 0) if call.bias is None else broadcast_strides(call.bias, 4)
     ending = None if mode else _mask_arguments(call, mask, rows, keys)
@@ -187,7 +190,7 @@ def tiles(call: Call, health: bool, room: Room) -> Run:
             described(read_value(call.value), keys, dv), described(state.output, 64, dv),
             described(read_bias(call.bias), 64, keys) if read_bias else None,
             *launch.statistics(state, kernel.ready), scratch, *sizes, call.sinks, *masks,
-            call.bias, *bias_strides, *launch.drop_of(call),
+            call.bias, *bias_strides, *launch.drop_of(call), bend,
         )  # fmt: skip
         again(call, state, scratch)
         return state
@@ -210,7 +213,7 @@ def gentle(call: Call) -> bool:
     """Whether a softcap is so low that a quick tanh is exact enough, and its powers numbers."""
     return (
         call.softcap is not None and call.softcap <= GENTLE
-        and 1e-5 < abs(call.scale) / call.softcap < 1e5
+        and 1e-4 < abs(call.scale) / call.softcap < 1e4
     )  # fmt: skip
 
 

@@ -58,16 +58,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from limelight.engines.gpu.hopper_drops import fallen, fallen_held, mixed, seed_at, signed
 from limelight.engines.gpu.hopper_forward import (
-    _exp2,
     _keep,
     _pack,
-    _quick_tanh,
     _release,
     _scalar,
-    _tanh,
     _unpack,
     _widened,
 )
+from limelight.engines.gpu.hopper_powers import exp2, quick_tanh, tanh
 from limelight.engines.gpu.moved import barrier, reinterpret, tma_load, tma_store
 
 KEYS = 128  # of a tile
@@ -477,7 +475,7 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
                 dk = warpgroup_mma(ds16, s.q.index(before).reshape([ROWS, C.D]), dk, is_async=True)
             x = warpgroup_mma_wait(1 if C.DEFER else 0, [x])
             if C.SOFTCAP:
-                bent = _quick_tanh(x, p.bend) if C.GENTLE else _tanh(x * p.bend)
+                bent = quick_tanh(x, p.bend) if C.GENTLE else tanh(x * p.bend)
                 x = bent * p.softcap if C.BIAS else bent
                 slope = _pack(1.0 - bent * bent, dtype)
             elif C.BIAS and not C.TILED:
@@ -495,7 +493,7 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
                 y = gl.where(extra == float("-inf"), float("-inf"), y)
             if part != 0:
                 y = _hide(p, C, y, tile.b, h, tile.first + 64 * W, row0, side, lane)
-            w = _exp2(y)
+            w = exp2(y)
             if C.ENTROPY:
                 share = gl.where(w == 0.0, 0.0, w * y) * _numbers(C, stats, 2, SL)
                 share = _pack(share, dtype)

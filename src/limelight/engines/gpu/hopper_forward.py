@@ -58,6 +58,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from limelight.engines.gpu.hopper_drops import draw, left, row_lanes, seed_at
+from limelight.engines.gpu.hopper_powers import bent, exp2, quick_tanh, row_tanh, tanh
 from limelight.engines.gpu.moved import barrier, tma_load, tma_store
 
 LOG2E = gl.constexpr(1.4426950408889634)
@@ -165,164 +166,10 @@ def _shared(swizzle: int, bits: int) -> Any:
 
 
 @gluon.jit
-def _exp2(x):
-    return gl.inline_asm_elementwise(
-        "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1
-    )
-
-
-@gluon.jit
 def _times(x, c):
     """x·c, rounded and never fused into a sum: one maximum must always scale to one number."""
     return gl.inline_asm_elementwise(
         "mul.rn.f32 $0, $1, $2;", "=f,f,f", [x, c], dtype=gl.float32, is_pure=True, pack=1
-    )
-
-
-@gluon.jit
-def _tanh(x):
-    """tanh to float32 rounding: an odd polynomial near 0, (1-u)/(1+u) with u = e^(-2|x|) beyond."""
-    a = gl.abs(x)
-    z = x * x
-    near = x * (1.0 + z * (-0.33333333 + z * (0.13333333 + z * (-0.05396825 + z * 0.021869488))))
-    u = _exp2(a * -2.8853900817779268)
-    far = (1.0 - u) / (1.0 + u)
-    far = gl.where(x < 0.0, -far, far)
-    return gl.where(a < 0.25, near, far)
-
-
-@gluon.constexpr_function
-def _quick_tanh_asm(count):
-    """PTX of tanh(a·x) for a thread's numbers: a polynomial where all of a warp's are below 1/2.
-
-    It is x·P(x²), to 2e-7, and a is in its coefficients. Beyond, 1 - 2/(1 + e^2ax). Operands:
-    results, numbers in the same registers, a.
-    """
-    poly = (1.0, -0.333264619, 0.131858617, -0.0442292877)
-    given = [f"${i}" for i in range(count)]
-    a = f"${2 * count}"
-    lines = [".reg .pred near;", ".reg .f32 y, z, p, q, r, s, c0, c1, c2, c3;"]
-    for i, x in enumerate(given):
-        top = "pqrs"[i % 4]
-        if i < 4:
-            lines.append(f"abs.f32 {top}, {x};")
-        else:
-            lines += [f"abs.f32 y, {x};", f"max.f32 {top}, {top}, y;"]
-    lines += ["max.f32 p, p, q;", "max.f32 r, r, s;", "max.f32 p, p, r;", f"mul.f32 p, p, {a};",
-              "abs.f32 p, p;", "setp.lt.f32 near, p, 0.5;",
-              "vote.sync.all.pred near, near, 0xffffffff;", "@!near bra FAR;",
-              f"mul.f32 z, {a}, {a};", f"mul.f32 c0, {a}, {poly[0]};"]  # fmt: skip
-    lines += [f"mul.f32 q, {a}, z;", f"mul.f32 c1, q, {poly[1]};", "mul.f32 q, q, z;",
-              f"mul.f32 c2, q, {poly[2]};", "mul.f32 q, q, z;",
-              f"mul.f32 c3, q, {poly[3]};"]  # fmt: skip
-    for x in given:
-        lines += [f"mul.f32 z, {x}, {x};", "fma.rn.f32 y, z, c3, c2;", "fma.rn.f32 y, y, z, c1;",
-                  "fma.rn.f32 y, y, z, c0;", f"mul.f32 {x}, y, {x};"]  # fmt: skip
-    lines += ["bra END;", "FAR:", f"mul.f32 q, {a}, 2.8853900817779268;"]
-    for x in given:
-        lines += [f"mul.f32 y, {x}, q;", "ex2.approx.ftz.f32 y, y;", "add.f32 y, y, 1.0;",
-                  "rcp.approx.ftz.f32 y, y;",
-                  f"fma.rn.f32 {x}, y, -2.0, 1.0;"]  # fmt: skip
-    return "{ " + " ".join([*lines, "END:"]) + " }"
-
-
-@gluon.constexpr_function
-def _quick_tanh_constraints(count):
-    return ",".join(["=f"] * count + [str(i) for i in range(count)] + ["f"] * count)
-
-
-@gluon.jit
-def _quick_tanh(x, a):
-    """tanh(a·x) to 3e-7 of 1: enough for what a softcap of at most 64 makes of it."""
-    COUNT: gl.constexpr = x.shape[1] // 2
-    return gl.inline_asm_elementwise(
-        _quick_tanh_asm(COUNT), _quick_tanh_constraints(COUNT), [x, gl.full_like(x, a)],
-        dtype=gl.float32, is_pure=True, pack=COUNT,
-    )  # fmt: skip
-
-
-# tanh as x·P(x²) to 2e-7 where |x| is below a bound, and -∞ where x goes there: coefficients; and
-# the distance from a row's maximum, in logits, at which what is below the bound weighs nothing.
-NEAR, NEAR_DEPTH = gl.constexpr(0.25), gl.constexpr(5.0)
-NEAR_TANH = (0.99999863, -0.33315702, 0.12762232)
-WIDE, WIDE_DEPTH = gl.constexpr(0.75), gl.constexpr(10.0)
-WIDE_TANH = (0.99999723, -0.33323076, 0.13226092, -0.04928045, 0.01231883)
-
-
-@gluon.constexpr_function
-def _bent_asm(count, health):
-    """PTX of y = c·tanh(a·x) - top and of 2^y for a thread's numbers of two rows, in three ways.
-
-    A warp takes the widest polynomial that its rows need, and beyond them 1 - 2/(1 + e^2ax). The
-    powers are made here since ptxas does not move what follows into a way. Operands: y where health
-    asks for it, else the powers, and these; numbers in the first's registers, top, a, c, and which
-    way a row needs.
-    """
-    first = 2 if health else 1
-    top, a, c, way = (f"${(first + i) * count}" for i in (1, 2, 3, 4))
-    other = {top: f"${(first + 1) * count + 2}", way: f"${(first + 4) * count + 2}"}  # second rows
-    lines = [".reg .pred p;", ".reg .f32 y, z, r, s, k0, k1, k2, k3, k4;", ".reg .s32 w;",
-             f"max.s32 w, {way}, {other[way]};"]  # fmt: skip
-    for n, poly in enumerate((NEAR_TANH, WIDE_TANH)):
-        lines += [f"setp.le.s32 p, w, {n};",
-                  "vote.sync.all.pred p, p, 0xffffffff;", f"@!p bra PAST_{n};",
-                  f"mul.f32 z, {a}, {a};", f"mul.f32 r, {a}, {c};"]  # fmt: skip
-        for i, k in enumerate(poly):
-            lines += [f"mul.f32 k{i}, r, {k};", "mul.f32 r, r, z;"]
-        last = len(poly) - 1
-        for i in range(count):
-            lines += [f"mul.f32 z, ${i}, ${i};", f"fma.rn.f32 y, z, k{last}, k{last - 1};"]
-            lines += [f"fma.rn.f32 y, y, z, k{j};" for j in range(last - 2, -1, -1)]
-            lines += [f"neg.f32 z, {other[top] if i // 2 % 2 else top};",
-                      f"fma.rn.f32 ${i}, y, ${i}, z;",
-                      f"ex2.approx.ftz.f32 ${i + count * (first - 1)}, ${i};"]  # fmt: skip
-        lines += ["bra END;", f"PAST_{n}:"]
-    lines += [f"sub.f32 r, {c}, {top};", f"sub.f32 s, {c}, {other[top]};",
-              f"mul.f32 k0, {a}, 2.8853900817779268;", f"mul.f32 k1, {c}, -2.0;"]  # fmt: skip
-    for i in range(count):
-        lines += [f"mul.f32 y, ${i}, k0;", "ex2.approx.ftz.f32 y, y;", "add.f32 y, y, 1.0;",
-                  "rcp.approx.ftz.f32 y, y;",
-                  f"fma.rn.f32 ${i}, y, k1, {'s' if i // 2 % 2 else 'r'};",
-                  f"ex2.approx.ftz.f32 ${i + count * (first - 1)}, ${i};"]  # fmt: skip
-    return "{ " + " ".join([*lines, "END:"]) + " }"
-
-
-@gluon.constexpr_function
-def _bent_constraints(count, health):
-    results = ["=f"] * count + ["=&f"] * (count if health else 0)
-    numbers = ["f"] * (3 * count) + ["r"] * count
-    return ",".join([*results, *(str(i) for i in range(count)), *numbers])
-
-
-@gluon.jit
-def _bend(p, C: gl.constexpr, s, top, m, highest):
-    """Exponents and powers of a block under a softcap; `highest` are its rows' dot products."""
-    COUNT: gl.constexpr = s.shape[1] // 2
-    x = highest * p.scale
-    near = (x < NEAR) & ((m + NEAR) * p.softcap > NEAR_DEPTH)
-    wide = (x < WIDE) & ((m + WIDE) * p.softcap > WIDE_DEPTH)
-    way = gl.where(near, 0, gl.where(wide, 1, 2))
-    given = [
-        s, top[:, None].broadcast_to(s.shape), gl.full_like(s, p.scale), gl.full_like(s, p.c),
-        way[:, None].broadcast_to(s.shape),
-    ]  # fmt: skip
-    ASM: gl.constexpr = _bent_asm(COUNT, C.HEALTH)
-    IN_OUT: gl.constexpr = _bent_constraints(COUNT, C.HEALTH)
-    if C.HEALTH:
-        return gl.inline_asm_elementwise(
-            ASM, IN_OUT, given, dtype=(gl.float32, gl.float32), is_pure=True, pack=COUNT
-        )
-    w = gl.inline_asm_elementwise(ASM, IN_OUT, given, dtype=gl.float32, is_pure=True, pack=COUNT)
-    return w, w
-
-
-@gluon.jit
-def _row_tanh(x, EXACT: gl.constexpr):
-    """tanh of a row's maximum; roughly, where that is no figure but what exponents count from."""
-    if EXACT:
-        return 1.0 - 2.0 / (1.0 + _exp2(x * 2.8853900817779268))
-    return gl.inline_asm_elementwise(
-        "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1
     )
 
 
@@ -558,7 +405,7 @@ def _mask(p, C: gl.constexpr, s, b, h, rows, start, lane):
 def _logits(p, C: gl.constexpr, s, b, h, rows, start, lane, MASKED: gl.constexpr):
     cols = start + lane
     if C.SOFTCAP:
-        s = _quick_tanh(s, p.scale) if C.GENTLE else _tanh(s * p.scale)
+        s = quick_tanh(s, p.scale) if C.GENTLE else tanh(s * p.scale)
     if C.BIAS and not C.TILED:
         s = s * (p.softcap if C.SOFTCAP else p.scale)
         x = _cells(
@@ -584,13 +431,13 @@ def _sum(x):
 
 
 @gluon.jit
-def _highest(C: gl.constexpr, s):
-    """Each row's maximum.
+def _highest(s, CHAINS: gl.constexpr):
+    """Each row's maximum, by a thread in one chain or in four.
 
-    With dropout a thread takes it in four chains: in one, each link waits for what draws beside it.
-    Else one is better, as ptxas then begins a row's powers beside the other row's maximum.
+    In one ptxas begins a row's powers beside the other row's maximum. In four nothing waits for a
+    link: with dropout, which draws beside it, and where both rows are needed for what comes next.
     """
-    if C.DROP:
+    if CHAINS:
         LAYOUT: gl.constexpr = gl.SliceLayout(1, s.type.layout)
         chains = gl.max(_lanes(s).reshape([64, 4, 4, s.shape[1] // 16]), 3)
         top = gl.convert_layout(gl.max(chains, 2), row_lanes(), assert_trivial=True)
@@ -607,28 +454,25 @@ def _row(x):
 
 
 @gluon.jit
-def _lift(p, C: gl.constexpr, m, highest):
+def _lift(p, m, highest, SELECT: gl.constexpr):
     """A block's maximum into the running one: (new maximum, in base 2, shift, rescaling factor).
 
     m is the running maximum in the units of the logits; a row that has seen only forbidden cells
-    keeps it at `fill`, and its exponents are then relative to 0.
+    keeps it at `fill`, and with SELECT its exponents are then relative to 0.
     """
     new = gl.maximum(m, highest)
     top = _times(new, p.c)
-    # From 128 on without a mask too: ptxas then lets the exponentials of a thread's first row run
-    # beside the maximum of its second.
-    SELECT: gl.constexpr = C.MASKED or C.D > 64
     if SELECT:
         top = gl.where(new > p.fill * 0.5, top, 0.0)
     delta = _times(m, p.c) - top
     if SELECT:
         delta = gl.where(m > p.fill * 0.5, delta, 0.0)
-    return new, top, delta, _exp2(delta)
+    return new, top, delta, exp2(delta)
 
 
 @gluon.constexpr_function
 def _bends(C, masked):
-    """Whether `_bend` makes a block's exponents, and its powers with them."""
+    """Whether `bent` makes a block's exponents, and its powers with them."""
     return C.SOFTCAP.value and C.GENTLE.value and not C.BIAS.value and not masked
 
 
@@ -639,12 +483,15 @@ def _exponents(p, C: gl.constexpr, s, m, b, h, rows, start, lane, MASKED: gl.con
     The maximum is lifted first: see `_lift`.
     """
     if _bends(C, MASKED):
-        highest = _highest(C, s)
-        m, top, delta, alpha = _lift(p, C, m, _row_tanh(highest * p.scale, C.HEALTH))
-        y, w = _bend(p, C, s, top, m, highest)
+        highest = _highest(s, True)
+        m, top, delta, alpha = _lift(p, m, row_tanh(highest * p.scale, C.HEALTH), False)
+        y, w = bent(p.bend, p.scale, p.c, s, top, m, highest, C.HEALTH)
     else:
         s = _logits(p, C, s, b, h, rows, start, lane, MASKED)
-        m, top, delta, alpha = _lift(p, C, m, _highest(C, s))
+        # From 128 on without a mask too: ptxas then lets the exponentials of a thread's first row
+        # run beside the maximum of its second.
+        SELECT: gl.constexpr = C.MASKED or C.D > 64
+        m, top, delta, alpha = _lift(p, m, _highest(s, C.DROP), SELECT)
         y = gl.fma(s, gl.full_like(s, p.c), (-top)[:, None].broadcast_to(s.shape))
         w = y
     return y, w, m, delta, alpha
@@ -654,7 +501,7 @@ def _exponents(p, C: gl.constexpr, s, m, b, h, rows, start, lane, MASKED: gl.con
 def _weights(C: gl.constexpr, y, w, MASKED: gl.constexpr):
     """2^y, where they are not w already: (weights, Σ of them, Σ of them times y)."""
     if not _bends(C, MASKED):
-        w = _exp2(y)
+        w = exp2(y)
     return w, _sum(w), _sum(w * y) if C.HEALTH else 0.0
 
 
@@ -1032,8 +879,8 @@ def _finish(p, C: gl.constexpr, b, h, first_row, o, m, l, e, SL: gl.constexpr, O
         sink = gl.load(p.sinks_ptr + h).to(gl.float32) * LOG2E
         odd = odd | (gl.abs(top * 0.0 + sink) > LIMIT)
         new = gl.where(real, gl.maximum(top, sink), sink)
-        a = gl.where(real, _exp2(top - new), 0.0)
-        ps = _exp2(sink - new)
+        a = gl.where(real, exp2(top - new), 0.0)
+        ps = exp2(sink - new)
         if C.HEALTH:
             e = a * (e + (top - new) * l) + ps * (sink - new)
         l = l * a + ps
@@ -1070,6 +917,7 @@ def forward_kernel(
     total, scale, c, fill, softcap, sinks_ptr, low, high, plan_ptr, plan_sb, plan_sh, list_ptr,
     list_width, spans_ptr, spans_sb, spans_sh, spans_sq, dense_ptr, dense_sb, dense_sh, dense_sq,
     dense_sk, bias_ptr, bias_sb, bias_sh, bias_sq, bias_sk, seed_ptr, threshold, drop_factor,
+    bend,
     C: gl.constexpr,
 ):  # fmt: skip
     """Attention of [B, Hq, Nq, D] queries in tiles of BM rows; see the top of the file."""
@@ -1078,7 +926,7 @@ def forward_kernel(
         total, scale, c, fill, softcap, sinks_ptr, low, high, plan_ptr, plan_sb, plan_sh, list_ptr,
         list_width, spans_ptr, spans_sb, spans_sh, spans_sq, dense_ptr, dense_sb, dense_sh,
         dense_sq, dense_sk, bias_ptr, bias_sb, bias_sh, bias_sq, bias_sk, seed_ptr, threshold,
-        drop_factor,
+        drop_factor, bend,
     )  # fmt: skip
     gdc_wait()
     q_bufs = gl.allocate_shared_memory(q_desc.dtype, [C.CONSUMERS, 1, 1, 64, C.D], q_desc.layout)
