@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+import limelight as ll
 from limelight.engines import find
 from tests.cases import Case
 from tests.gpu.judge import ALL, LARGE, WIDE, calls, judge_state
@@ -29,3 +32,18 @@ def test_hopper(case: Case, dtype: str, health: bool, engine: str) -> None:
     if reason is not None:
         pytest.skip(reason)
     judge_state(module.forward(call, health=health), call, exact, dtype, health=health)
+
+
+@pytest.mark.parametrize("engine", ["hopper"])
+@pytest.mark.parametrize("health", [True, False], ids=["health", "output"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("softcap", [2.0, 20.0, 64.0])
+@pytest.mark.parametrize("reach", [0.05, 0.15, 0.5, 3.0])
+def test_ways_of_tanh(reach: float, softcap: float, dtype: str, health: bool, engine: str) -> None:
+    """Rows whose largest logits are so many softcaps; they go the way of the largest in a warp."""
+    case = Case("ways", batch=(1,), heads=2, nq=389, nk=1031, d=128, dv=128, mask=ll.Causal(),
+                softcap=softcap, spread=reach * softcap / 3.5)  # fmt: skip
+    for one in (case, replace(case, d=64, dv=64, mask=None), replace(case, scale=-0.07)):
+        call, exact = calls(one, dtype)
+        found = find(engine).module.forward(call, health=health)
+        judge_state(found, call, exact, dtype, health=health)
