@@ -213,7 +213,7 @@ def gentle(call: Call) -> bool:
     """Whether a softcap is so low that a quick tanh is exact enough, and its powers numbers."""
     return (
         call.softcap is not None and call.softcap <= GENTLE
-        and 3e-4 < abs(call.scale) / call.softcap < 3e3
+        and 1e-5 < abs(call.scale) / call.softcap < 1e5
     )  # fmt: skip
 
 

@@ -88,44 +88,48 @@ WIDE, WIDE_DEPTH = gl.constexpr(0.75), 10.0
 WIDE_TANH = (0.99999723, -0.33323076, 0.13226092, -0.04928045, 0.01231883)
 
 
+def squares(poly: tuple[float, ...]) -> tuple[float, ...]:
+    """A polynomial in z by completed squares, which have few numbers at a time.
+
+    With t = z + shift it is k·(t² + rest), or k·((t² + square)² + slope·t + rest).
+    """
+    *lower, k = poly
+    if len(lower) == 2:
+        k0, k1 = (x / k for x in lower)
+        return k1 / 2, k0 - (k1 / 2) ** 2, k
+    k0, k1, k2, k3 = (x / k for x in lower)
+    shift = k3 / 4  # so that there is no t³
+    square = (k2 - 6 * shift**2) / 2
+    slope = k1 - 2 * k2 * shift + 8 * shift**3
+    rest = k0 - k1 * shift + k2 * shift**2 - 3 * shift**4 - square**2
+    return shift, square, slope, rest, k
+
+
+NEAR_SQUARES, WIDE_SQUARES = squares(NEAR_TANH), squares(WIDE_TANH)
+
+
 class Bend(NamedTuple):
-    """What the two polynomials are made of, and the least maximum of a row that may take each.
+    """What c·tanh(a·x) is made of near 0, in one step less as it is of x and not of a·x.
 
-    Completed squares need few numbers at a time, most of them the same for all of a warp, and
-    registers are read by the tensor cores meanwhile: with t = x² + shift
-
-        near   (t² + rest)·x·factor
-        wide   ((t² + square)² + slope·t + rest)·x·factor
+    With t = x² + shift it is (t² + rest)·x·factor. All of this is the same for all of a warp, which
+    matters: the tensor cores read registers meanwhile. The least maxima of rows that may take the
+    one or the other polynomial are of tanh.
     """
 
     near_least: Any
-    near_shift: Any
-    near_rest: Any
-    near_factor: Any
-    near_unit: Any  # -1/factor
     wide_least: Any
-    wide_shift: Any
-    wide_square: Any
-    wide_slope: Any
-    wide_rest: Any
-    wide_factor: Any
-    wide_unit: Any
+    shift: Any
+    rest: Any
+    factor: Any
+    unit: Any  # -1/factor
 
 
 def bend_of(a: float, c: float, softcap: float) -> Bend:
-    """For c·tanh(a·x)."""
-    k0, k1, k2 = NEAR_TANH
-    shift = k1 / (2 * k2)
-    near = shift / a**2, (k0 / k2 - shift**2) / a**4, c * k2 * a**5
-    k0, k1, k2, k3 = (k / WIDE_TANH[-1] for k in WIDE_TANH[:-1])
-    b = k3 / 4  # x² = t - b has no t³
-    square = (k2 - 6 * b**2) / 2
-    slope = k1 - 2 * k2 * b + 8 * b**3
-    rest = k0 - k1 * b + k2 * b**2 - 3 * b**4 - square**2
-    wide = b / a**2, square / a**4, slope / a**6, rest / a**8, c * WIDE_TANH[-1] * a**9
+    shift, rest, k = NEAR_SQUARES
+    factor = c * k * a**5
     return Bend(
-        NEAR_DEPTH / softcap - NEAR.value, *near, -1.0 / near[-1],
-        WIDE_DEPTH / softcap - WIDE.value, *wide, -1.0 / wide[-1],
+        NEAR_DEPTH / softcap - NEAR.value, WIDE_DEPTH / softcap - WIDE.value,
+        shift / a**2, rest / a**4, factor, -1.0 / factor,
     )  # fmt: skip
 
 
@@ -136,11 +140,10 @@ def _bent_asm(count, health):
     A warp takes the widest polynomial that its rows need, and beyond them 1 - 2/(1 + e^2ax). The
     powers are made here since ptxas does not move what follows into a way. Operands: y where health
     asks for it, else the powers, and these; numbers in the first's registers, which way a row
-    needs, top, a, c, then what `Bend` has without the least maxima, top times its unit for that.
+    needs, top, a, c, shift, rest and factor of `Bend`, top times its unit.
     """
     first = 2 if health else 1
-    names = ("way", "top", "a", "c", "shift", "rest", "factor", "under", "wide_shift", "square",
-             "slope", "wide_rest", "wide_factor", "wide_under")  # fmt: skip
+    names = "way", "top", "a", "c", "shift", "rest", "factor", "under"
     at = {name: (first + i) * count for i, name in enumerate(names, 1)}
     of = {name: f"${place}" for name, place in at.items()}
     power = count * (first - 1)
@@ -160,13 +163,15 @@ def _bent_asm(count, health):
         lines += [f"fma.rn.f32 t, ${i}, ${i}, {of['shift']};", f"fma.rn.f32 u, t, t, {of['rest']};",
                   f"fma.rn.f32 u, u, ${i}, {row('under', i)};", f"mul.f32 ${i}, u, {of['factor']};",
                   f"ex2.approx.ftz.f32 ${i + power}, ${i};"]  # fmt: skip
-    lines += ["bra END;", "PAST_0:", *taken_to(1)]
+    shift, square, slope, rest, k = WIDE_SQUARES
+    lines += ["bra END;", "PAST_0:", *taken_to(1), f"neg.f32 r, {row('top', 0)};",
+              f"neg.f32 s, {row('top', 2)};", f"mul.f32 k0, {of['c']}, {k};",
+              f"mov.f32 k1, {rest};"]  # fmt: skip
     for i in range(count):
-        lines += [f"fma.rn.f32 t, ${i}, ${i}, {of['wide_shift']};",
-                  f"fma.rn.f32 u, t, t, {of['square']};",
-                  f"fma.rn.f32 v, t, {of['slope']}, {of['wide_rest']};",
-                  "fma.rn.f32 u, u, u, v;", f"fma.rn.f32 u, u, ${i}, {row('wide_under', i)};",
-                  f"mul.f32 ${i}, u, {of['wide_factor']};",
+        lines += [f"mul.f32 v, ${i}, {of['a']};", f"fma.rn.f32 t, v, v, {shift};",
+                  f"fma.rn.f32 u, t, t, {square};", f"fma.rn.f32 t, t, {slope}, k1;",
+                  "fma.rn.f32 u, u, u, t;", "mul.f32 u, u, v;",
+                  f"fma.rn.f32 ${i}, u, k0, {'s' if i // 2 % 2 else 'r'};",
                   f"ex2.approx.ftz.f32 ${i + power}, ${i};"]  # fmt: skip
     lines += ["bra END;", "PAST_1:"]
     lines += [f"sub.f32 r, {of['c']}, {row('top', 0)};", f"sub.f32 s, {of['c']}, {row('top', 2)};",
@@ -183,7 +188,7 @@ def _bent_asm(count, health):
 @gluon.constexpr_function
 def _bent_constraints(count, health):
     results = ["=f"] * count + ["=&f"] * (count if health else 0)
-    numbers = ["r"] * count + ["f"] * (13 * count)
+    numbers = ["r"] * count + ["f"] * (7 * count)
     return ",".join([*results, *(str(i) for i in range(count)), *numbers])
 
 
@@ -200,10 +205,8 @@ def bent(b, a, c, s, top, m, highest, HEALTH: gl.constexpr):
     way = gl.where(near, 0, gl.where(wide, 1, 2))
     given = [
         s, _over(way, s), _over(top, s), gl.full_like(s, a), gl.full_like(s, c),
-        gl.full_like(s, b.near_shift), gl.full_like(s, b.near_rest), gl.full_like(s, b.near_factor),
-        _over(top * b.near_unit, s), gl.full_like(s, b.wide_shift), gl.full_like(s, b.wide_square),
-        gl.full_like(s, b.wide_slope), gl.full_like(s, b.wide_rest), gl.full_like(s, b.wide_factor),
-        _over(top * b.wide_unit, s),
+        gl.full_like(s, b.shift), gl.full_like(s, b.rest), gl.full_like(s, b.factor),
+        _over(top * b.unit, s),
     ]  # fmt: skip
     ASM: gl.constexpr = _bent_asm(COUNT, HEALTH)
     IN_OUT: gl.constexpr = _bent_constraints(COUNT, HEALTH)
