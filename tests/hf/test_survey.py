@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,12 @@ def test_a_stopped_survey_goes_on_where_it_was(
         hf.survey(model, texts[::-1], checkpoint=kept, saved=0.0)
     with pytest.raises(ArgumentError, match="with other settings"):
         hf.survey(model, texts, checkpoint=kept, saved=0.0, tokens=9)
+    begun = Survey.open(kept)
+    for read in (None, "16", 16.0, True, -1):
+        facts = {**begun.source["unfinished"], "texts": read}
+        replace(begun, source={**begun.source, "unfinished": facts}).save(tmp_path / "odd")
+        with pytest.raises(ArgumentError, match="does not say how many texts it has read"):
+            hf.survey(model, texts, checkpoint=tmp_path / "odd", saved=0.0)
     heard: list[int] = []
     again = hf.survey(model, texts, checkpoint=kept, saved=0.0, progress=heard.append)
     assert heard[0] == 24

@@ -300,9 +300,14 @@ class Unfinished:
                 f"{self.path} is of a survey with other settings: give the same model, texts and "
                 f"options, or remove the file to begin anew"
             )
-        for _ in itertools.islice(stream, int(held["texts"])):
+        read = held.get("texts")
+        if type(read) is not int or read < 0:
+            raise ArgumentError(
+                f"{self.path} does not say how many texts it has read: remove it to begin anew"
+            )
+        for _ in itertools.islice(stream, read):
             pass
-        if stream.chain != held["chain"]:
+        if stream.chain != held.get("chain"):
             raise ArgumentError(f"{self.path} was begun on other texts than these: give the same, "
                                 f"or remove the file to begin anew")  # fmt: skip
         source = {key: value for key, value in found.source.items() if key != "unfinished"}
