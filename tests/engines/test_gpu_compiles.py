@@ -50,6 +50,7 @@ GRADIENTS: dict[str, tuple[int, dict[str, Any]]] = {
     "128": (128, {}),
     "128, grouped heads, causal": (128, {"group": 32, "causal": True}),
     "64, grouped heads, causal": (64, {"group": 64, "causal": True}),
+    "128, grouped heads, dropout": (128, {"group": 32, "causal": True, "dropout": True}),
 }
 CHIPS = {"4090": (89, 99 << 10), "A100": (80, 163 << 10), "H100": (90, 227 << 10)}
 PORTABLE: dict[str, tuple[str, int, dict[str, Any]]] = {
@@ -195,16 +196,19 @@ def gradients(kind: str) -> str:
     import torch
 
     from limelight.engines import hopper
-    from limelight.engines.gpu import hopper_backward
+    from limelight.engines.gpu import blocks, hopper_backward
     from limelight.reference import State
 
     size, what = GRADIENTS[kind]
     compiled = compiling(90)
+    blocks.chip = lambda device: blocks.Chip(132, CHIPS["H100"][1])  # type: ignore[assignment]
     call = call_of(size, what)
     rows = torch.zeros(call.query.shape[:3])
     state = State(torch.zeros_like(call.query), rows, rows, rows)
     entropy = rows if what.get("entropy") else None
     hopper.backward(call, state, torch.zeros_like(call.query), grad_entropy=entropy)
+    configs = [each[0] for kernel, _, each in compiled if kernel is hopper_backward.backward_kernel]
+    assert [config.SHARED.value for config in configs] == [what.get("group", 1) > 1]
     return assembled(compiled, hopper_backward.backward_kernel)
 
 

@@ -41,7 +41,7 @@ class Taking:
 
     def __init__(self, place: Path, until: float) -> None:
         self.place, self.until = place, until
-        self.outcomes: Counter[str] = Counter()
+        self.outcomes: dict[str, str] = {}
         self.count = 0
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -51,14 +51,16 @@ class Taking:
             several = items[first : first + FEW]
             for item, following in zip(several, [*several[1:], None], strict=True):
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if session.shouldfail or session.shouldstop:
+                    return True
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or not report.passed:
-            self.outcomes[report.outcome] += 1
+            self.outcomes[report.nodeid] = report.outcome
 
     def pytest_sessionfinish(self) -> None:
-        told = {"count": self.count, "outcomes": self.outcomes}
+        told = {"count": self.count, "outcomes": Counter(self.outcomes.values())}
         self.place.with_suffix(f".{os.getpid()}").write_text(json.dumps(told))
 
 
@@ -73,12 +75,13 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     parser.add_argument("--seconds", type=float, default=3600.0)
     given, more = parser.parse_known_args()
+    named = any(Path(word.split("::")[0]).exists() for word in more)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "taken"
         place.write_text("0")
         told = {PLACE: str(place), UNTIL: str(time.time() + given.seconds), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.gpu.side_by_side",
-                   "-p", "no:cacheprovider", "--tb=short", *(more or ["tests/gpu"])]  # fmt: skip
+                   "-p", "no:cacheprovider", "--tb=short", *more, *([] if named else ["tests/gpu"])]  # fmt: skip
         logs = [place.with_suffix(f".log{i}") for i in range(given.processes)]
         processes = []
         for log in logs:

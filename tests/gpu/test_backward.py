@@ -82,13 +82,12 @@ def test_grouped_heads_in_parts(
     from limelight.engines.gpu import hopper_gradients, launch
 
     monkeypatch.setattr(hopper_gradients, "heads_taken", lambda *given: taken)
-    launch._plans.clear()
+    monkeypatch.setattr(launch, "_plans", {})
     case = Case("grouped", batch=(2,), heads=heads, key_heads=key_heads, nq=389, nk=517, d=d, dv=dv,
                 mask=ll.Causal())  # fmt: skip
     for rows in ((), ROWS):
         check(case, "bfloat16", "hopper", rows)
     check(case, "bfloat16", "hopper", drops=0.2)
-    launch._plans.clear()
 
 
 def gradients(engine: str, seed: int = 0) -> Any:

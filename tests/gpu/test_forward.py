@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 
 import limelight as ll
+from limelight import reference
+from limelight.call import prepare
 from limelight.engines import find
 from tests.cases import Case
 from tests.gpu.judge import ALL, LARGE, WIDE, calls, judge_state
@@ -47,3 +51,24 @@ def test_ways_of_tanh(reach: float, softcap: float, dtype: str, health: bool, en
         call, exact = calls(one, dtype)
         found = find(engine).module.forward(call, health=health)
         judge_state(found, call, exact, dtype, health=health)
+
+
+@pytest.mark.parametrize("engine", ["hopper"])
+@pytest.mark.parametrize("softcap", [None, 20.0, 64.0])
+@pytest.mark.parametrize("below", [-1e5, -1e9, -1e30, float("-inf")])
+def test_entropy_beside_a_product_far_below(
+    below: float, softcap: float | None, engine: str
+) -> None:
+    """A weight of 0 whose exponent is beyond any number."""
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(1, 2, n, 128) for n in (389, 640, 640))
+    query[..., 0], key[..., 0], key[:, :, 300, 0] = 1.0, 0.0, below
+    tensors = [x.to(torch.bfloat16) for x in (query, key, value)]
+    found = find(engine).module.forward(
+        prepare(*(x.cuda() for x in tensors), softcap=softcap), health=True
+    )
+    with np.errstate(invalid="ignore"):
+        exact = reference.forward(prepare(*(x.double().numpy() for x in tensors), softcap=softcap))
+    for name in ("logsumexp", "max_logit", "entropy"):
+        got = getattr(found, name).cpu().double().numpy()
+        np.testing.assert_allclose(got, getattr(exact, name), atol=1e-4)

@@ -14,7 +14,8 @@ from limelight.errors import EngineError
 from limelight.torch import warming
 from limelight.torch.warming import Kind, kinds_of, run, warm
 
-SMALL = Kind(size=8, heads=4, key_heads=2, queries=5, keys=7, mask="causal", dtype="float32")
+SMALL = Kind(size=8, heads=4, key_heads=2, queries=5, keys=7, mask="causal", dtype="float32",
+             batch=3)  # fmt: skip
 here = any(find(name).missing() is None for name in warming.GPU)
 
 
@@ -46,7 +47,7 @@ def test_each_kind_is_a_call(
     run(Kind(**{**vars(kind), "softcap": softcap, "sinks": True}), device="cpu")
     (call,) = asked
     assert call["name"] == ("inspect" if kind.health else "attention")
-    assert call["shape"] == (1, 4, 5, 8)
+    assert call["shape"] == (3, 4, 5, 8)
     assert call["softcap"] == softcap
     assert call["dropout"] == kind.dropout
     assert call["mask"].expression == "Causal()"

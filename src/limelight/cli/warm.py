@@ -14,6 +14,7 @@ def warm(
     size: Annotated[int, typer.Option(help="The size of a head.")] = 128,
     heads: Annotated[int, typer.Option(help="Query heads.")] = 8,
     key_heads: Annotated[int | None, typer.Option(help="Key heads, if fewer.")] = None,
+    batch: Annotated[int, typer.Option(help="Texts together.")] = 1,
     length: Annotated[int, typer.Option(help="Tokens of a text as the model sees it.")] = 2048,
     mask: Annotated[
         str, typer.Option(help="As limelight mask takes it; an empty text for none.")
@@ -31,10 +32,11 @@ def warm(
     from limelight.torch.warming import warm as compile_all
 
     whole = Kind(size, heads, key_heads or heads, length, length, mask, softcap, sinks, dtype,
-                 dropout=dropout)  # fmt: skip
+                 dropout=dropout, batch=batch)  # fmt: skip
     kinds = kinds_of(whole, training=training)
     if decode:
-        one = Kind(size, heads, key_heads or heads, 1, length, "", softcap, sinks, dtype)
+        one = Kind(size, heads, key_heads or heads, 1, length, "", softcap, sinks, dtype,
+                   batch=batch)  # fmt: skip
         kinds += kinds_of(one, training=False)
     with progress("compiling") as told:
         taken = compile_all(kinds, progress=told)

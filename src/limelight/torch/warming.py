@@ -27,8 +27,8 @@ GPU = ("hopper", "triton")
 class Kind:
     """A kind of attention, as far as it decides which kernels are compiled.
 
-    `mask` is written as `limelight mask` takes it, such as "causal & window(1023)"; lengths decide
-    how rows are tiled, so give the one that the model runs with.
+    `mask` is written as `limelight mask` takes it, such as "causal & window(1023)"; lengths and the
+    batch decide how rows are tiled, so give those that the model runs with.
     """
 
     size: int = 128
@@ -43,6 +43,7 @@ class Kind:
     health: bool = False
     gradients: bool = False
     dropout: float = 0.0  # in training alone
+    batch: int = 1
 
 
 def kinds_of(kind: Kind, *, training: bool) -> list[Kind]:
@@ -90,7 +91,7 @@ def run(kind: Kind, device: str = "cuda") -> None:
     mask = parse(kind.mask) if kind.mask else None
 
     def drawn(heads: int, length: int) -> torch.Tensor:
-        tensor = torch.randn(1, heads, length, kind.size, device=device)
+        tensor = torch.randn(kind.batch, heads, length, kind.size, device=device)
         return tensor.to(getattr(torch, kind.dtype)).requires_grad_(kind.gradients)
 
     query = drawn(kind.heads, kind.queries)

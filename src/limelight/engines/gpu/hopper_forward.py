@@ -867,6 +867,8 @@ def _finish(p, C: gl.constexpr, b, h, first_row, o, m, l, e, SL: gl.constexpr, O
     # Zero times any number is zero, times an infinity or NaN it is NaN.
     strange = gl.convert_layout(gl.sum(o * 0.0, 1), gl.SliceLayout(1, SL))
     odd = (gl.abs(top) > LIMIT) | (strange != 0.0) | (l * 0.0 != 0.0)
+    if C.HEALTH:  # a weight of 0 times an exponent of -inf
+        odd = odd | (e * 0.0 != 0.0)
     if C.TILED:  # the tensor cores round what they add to products that are much smaller
         odd = odd | (gl.abs(top) > 1024.0)
     if not C.DENSE:

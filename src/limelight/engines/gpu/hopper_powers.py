@@ -80,7 +80,7 @@ def quick_tanh(x, a):
     )  # fmt: skip
 
 
-# tanh as x·P(x²) to 3e-7 where |x| is below a bound, and -∞ where x goes there: coefficients; and
+# tanh as x·P(x²) to 3e-7 where |x| is below a bound, and falling where x falls: coefficients; and
 # the distance from a row's maximum, in logits, at which what is below the bound weighs nothing.
 NEAR, NEAR_DEPTH = gl.constexpr(0.25), 5.0
 NEAR_TANH = (0.99999863, -0.33315702, 0.12762232)
