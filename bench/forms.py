@@ -111,27 +111,12 @@ def errors(kind: str, step: str) -> str:
     return ", ".join(f"{name} {error:.1e}" for name, error in found)
 
 
-def milliseconds(run: Callable[[], Any], budget_ms: float = 8.0) -> float:
-    import torch
-
-    def timed(count: int) -> float:
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(count):
-            run()
-        stop.record()
-        torch.cuda.synchronize()
-        return start.elapsed_time(stop) / count
-
-    run()
-    count = max(2, int(budget_ms / timed(1)))
-    return timed(count)
-
-
 def work() -> None:
     """A form's own process: questions a line, answers a line."""
     # What is installed from another tree would be found before PYTHONPATH's.
     sys.meta_path[:] = [x for x in sys.meta_path if "editable" not in type(x).__module__]
+    from gpu import timed
+
     kept: dict[str, dict[str, Callable[[], Any]]] = {}
     for line in sys.stdin:
         what, kind, step = json.loads(line)
@@ -141,7 +126,7 @@ def work() -> None:
             else:
                 if kind not in kept:
                     kept[kind] = runs_of(kind)
-                answer = milliseconds(kept[kind][step])
+                answer = timed({step: kept[kind][step]}, rounds=1)[step]
         except Exception as error:
             answer = f"{type(error).__name__}: {str(error)[:200]}"
         print(MARK + json.dumps(answer), flush=True)

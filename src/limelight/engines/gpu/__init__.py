@@ -1,10 +1,10 @@
 """What the GPU engines are made of.
 
-Kernels: hopper_forward and hopper_backward (Gluon); forward, decode, again, backward, edges, pool,
-classify (Triton), on the common ground of cells. Running them: launch and kept for all; blocks,
-portable, paged, gradients and looking for the Triton ones; hopper_gradients for the Hopper
-backward; masks and plan for what a mask allows; interpreter for a CPU. Names that moved in Gluon
-are in moved.
+Kernels: hopper_forward and hopper_backward (Gluon), with hopper_powers and hopper_drops; forward,
+decode, again, backward, edges, pool, classify (Triton), on the common ground of cells, with drops.
+Running them: launch and kept for all; blocks, portable, paged, gradients and looking for the Triton
+ones; hopper_gradients for the Hopper backward; masks and plan for what a mask allows; interpreter
+for a CPU. Names that moved in Gluon are in moved.
 """
 
 from __future__ import annotations

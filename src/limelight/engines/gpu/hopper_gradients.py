@@ -138,8 +138,8 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
     busy = by_entropy or call.bias is not None or more
     tile = tile_for(max(d, dv), busy, crowded, short)
     rows, listed = tile.rows, mask.dense is not None or mask.slots > 0
-    processors = blocks.chip(device).processors
-    taken = heads_taken(call, mask, 6 * d + 2 * dv, processors)
+    processors, bytes_a_row = blocks.chip(device).processors, 6 * d + 2 * dv
+    taken = heads_taken(call, mask, bytes_a_row, processors)
     config = Config(
         D=d, DV=dv, ROWS=rows, STAGES=tile.stages, OSTAGES=2, LISTED=listed, BAND=mask.band,
         LEFT=mask.band and mask.low > 1 - nq, SPANS=mask.slots, DENSE=mask.dense is not None,
@@ -153,7 +153,7 @@ def _make(call: Call, grad_output: torch.Tensor, by_entropy: bool) -> Run:
     total = tiles * key_heads
     # The rows of a group are too many for L2 if many of its tiles run together.
     least = -(-2 * processors // tiles) if taken == 1 else max(1, round(processors / tiles))
-    wished = max(least, L2_SHARE // (nq * taken * (6 * d + 2 * dv)))
+    wished = max(least, L2_SHARE // (nq * taken * bytes_a_row))
     section = blocks.together(key_heads, wished, tiles, processors)
     unit = hopper.unit(call, tiled)
     row_flags = batch * heads * -(-nq // 64)
