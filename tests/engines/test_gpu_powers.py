@@ -20,6 +20,9 @@ STEPS: dict[str, Any] = {
     "add.f32": lambda x, y: x + y,
     "sub.f32": lambda x, y: x - y,
     "neg.f32": lambda x: -x,
+    "abs.f32": abs,
+    "max.f32": max,
+    "setp.lt.f32": lambda x, y: x < y,
     "mov.f32": lambda x: x,
     "fma.rn.f32": lambda x, y, z: SINGLE(np.float64(x) * np.float64(y) + np.float64(z)),
     "ex2.approx.ftz.f32": np.exp2,
@@ -76,6 +79,23 @@ def bent(
     run(asm, registers)
     left = np.array([registers[f"${i}"] for i in range(results)], np.float64)
     return (left[:count], left[count:]) if health else (None, left)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("a", [1.1e-5, -0.0043, 0.03, 9e4])
+@pytest.mark.parametrize("reach", [0.05, 0.49, 3.0])
+def test_quick_tanh(reach: float, a: float, exact: bool) -> None:
+    """Where a largest logit is told, to float32 rounding of itself; elsewhere to 3e-7 of 1."""
+    from limelight.engines.gpu.hopper_powers import _quick_tanh_asm
+
+    numbers = (np.linspace(-reach, reach, 64) / a).astype(SINGLE)
+    registers = {f"${i}": x for i, x in enumerate(numbers)}
+    registers[f"${2 * 64}"] = SINGLE(a)
+    run(getattr(_quick_tanh_asm, "fn", _quick_tanh_asm)(64, exact), registers)
+    found = np.array([registers[f"${i}"] for i in range(64)], np.float64)
+    right = np.tanh(SINGLE(a) * numbers.astype(np.float64))
+    near = 2.5e-7 * np.abs(right) if exact and reach < 0.5 else 3e-7
+    assert (np.abs(found - right) < near).all()
 
 
 BOUNDS = (0.25, 0.75, 9.0)

@@ -349,8 +349,9 @@ def _cells(p, ptr, sb, sh, sq, sk, b, h, first, row0, side, lane):
     One address and 32-bit steps from it: few registers. A step is below 2^31 for strides to 2^24.
     """
     at = ptr + b.to(gl.int64) * sb + h.to(gl.int64) * sh
+    first = gl.minimum(first, p.nk - 1)
     at = at + first.to(gl.int64) * sk + row0.to(gl.int64) * sq
-    down = gl.minimum(side, gl.maximum(p.nk - 1 - first, 0)) * sk
+    down = gl.minimum(side, p.nk - 1 - first) * sk
     across = gl.minimum(lane, p.nq - 1 - row0) * sq
     return gl.load(at + (down[:, None] + across[None, :]))
 
@@ -475,7 +476,7 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, descs, s, bars):
                 dk = warpgroup_mma(ds16, s.q.index(before).reshape([ROWS, C.D]), dk, is_async=True)
             x = warpgroup_mma_wait(1 if C.DEFER else 0, [x])
             if C.SOFTCAP:
-                bent = quick_tanh(x, p.bend) if C.GENTLE else tanh(x * p.bend)
+                bent = quick_tanh(x, p.bend, False) if C.GENTLE else tanh(x * p.bend)
                 x = bent * p.softcap if C.BIAS else bent
                 slope = _pack(1.0 - bent * bent, dtype)
             elif C.BIAS and not C.TILED:

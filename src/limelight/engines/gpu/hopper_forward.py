@@ -405,7 +405,7 @@ def _mask(p, C: gl.constexpr, s, b, h, rows, start, lane):
 def _logits(p, C: gl.constexpr, s, b, h, rows, start, lane, MASKED: gl.constexpr):
     cols = start + lane
     if C.SOFTCAP:
-        s = quick_tanh(s, p.scale) if C.GENTLE else tanh(s * p.scale)
+        s = quick_tanh(s, p.scale, C.HEALTH) if C.GENTLE else tanh(s * p.scale)
     if C.BIAS and not C.TILED:
         s = s * (p.softcap if C.SOFTCAP else p.scale)
         x = _cells(

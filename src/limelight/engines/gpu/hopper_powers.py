@@ -30,17 +30,23 @@ def tanh(x):
     return gl.where(a < 0.25, near, far)
 
 
+# tanh as x·P(x²) where |x| is below 1/2: to 2e-7 of 1, and to 1e-7 of itself.
+SHORT = (1.0, -0.333264619, 0.131858617, -0.0442292877)
+LONG = (0.99999999, -0.33333069, 0.13324779, -0.05298604, 0.01713494)
+
+
 @gluon.constexpr_function
-def _quick_tanh_asm(count):
+def _quick_tanh_asm(count, exact):
     """PTX of tanh(a·x) for a thread's numbers: a polynomial where all of a warp's are below 1/2.
 
-    It is x·P(x²), to 2e-7, and a is in its coefficients. Beyond, 1 - 2/(1 + e^2ax). Operands:
-    results, numbers in the same registers, a.
+    It is of x, with a in its coefficients; the long one, whose last would have a⁹, of a·x. Beyond,
+    1 - 2/(1 + e^2ax). Operands: results, numbers in the same registers, a.
     """
-    poly = (1.0, -0.333264619, 0.131858617, -0.0442292877)
+    poly = LONG if exact else SHORT
     given = [f"${i}" for i in range(count)]
     a = f"${2 * count}"
-    lines = [".reg .pred near;", ".reg .f32 y, z, p, q, r, s, c0, c1, c2, c3;"]
+    factors = ", ".join(f"c{i}" for i in range(len(poly)))
+    lines = [".reg .pred near;", f".reg .f32 y, z, p, q, r, s, {factors};"]
     for i, x in enumerate(given):
         top = "pqrs"[i % 4]
         if i < 4:
@@ -50,13 +56,15 @@ def _quick_tanh_asm(count):
     lines += ["max.f32 p, p, q;", "max.f32 r, r, s;", "max.f32 p, p, r;", f"mul.f32 p, p, {a};",
               "abs.f32 p, p;", "setp.lt.f32 near, p, 0.5;",
               "vote.sync.all.pred near, near, 0xffffffff;", "@!near bra FAR;",
-              f"mul.f32 z, {a}, {a};", f"mul.f32 c0, {a}, {poly[0]};"]  # fmt: skip
-    lines += [f"mul.f32 q, {a}, z;", f"mul.f32 c1, q, {poly[1]};", "mul.f32 q, q, z;",
-              f"mul.f32 c2, q, {poly[2]};", "mul.f32 q, q, z;",
-              f"mul.f32 c3, q, {poly[3]};"]  # fmt: skip
+              f"mul.f32 z, {a}, {a};", f"mov.f32 q, {1.0 if exact else a};"]  # fmt: skip
+    for i, factor in enumerate(poly):
+        lines += ["mul.f32 q, q, z;"] if i and not exact else []
+        lines.append(f"mul.f32 c{i}, q, {factor};")
     for x in given:
-        lines += [f"mul.f32 z, {x}, {x};", "fma.rn.f32 y, z, c3, c2;", "fma.rn.f32 y, y, z, c1;",
-                  "fma.rn.f32 y, y, z, c0;", f"mul.f32 {x}, y, {x};"]  # fmt: skip
+        lines += [f"mul.f32 {x}, {x}, {a};"] if exact else []
+        lines += [f"mul.f32 z, {x}, {x};", f"mov.f32 y, c{len(poly) - 1};"]
+        lines += [f"fma.rn.f32 y, y, z, c{i};" for i in reversed(range(len(poly) - 1))]
+        lines.append(f"mul.f32 {x}, y, {x};")
     lines += ["bra END;", "FAR:", f"mul.f32 q, {a}, 2.8853900817779268;"]
     for x in given:
         lines += [f"mul.f32 y, {x}, q;", "ex2.approx.ftz.f32 y, y;", "add.f32 y, y, 1.0;",
@@ -71,11 +79,14 @@ def _quick_tanh_constraints(count):
 
 
 @gluon.jit
-def quick_tanh(x, a):
-    """tanh(a·x) to 3e-7 of 1: enough for what a softcap of at most 64 makes of it."""
+def quick_tanh(x, a, EXACT: gl.constexpr):
+    """tanh(a·x) to 3e-7 of 1: enough for what a softcap of at most 64 makes of it.
+
+    EXACT, where a largest logit is told: below 1/2, to float32 rounding.
+    """
     COUNT: gl.constexpr = x.shape[1] // 2
     return gl.inline_asm_elementwise(
-        _quick_tanh_asm(COUNT), _quick_tanh_constraints(COUNT), [x, gl.full_like(x, a)],
+        _quick_tanh_asm(COUNT, EXACT), _quick_tanh_constraints(COUNT), [x, gl.full_like(x, a)],
         dtype=gl.float32, is_pure=True, pack=COUNT,
     )  # fmt: skip
 
