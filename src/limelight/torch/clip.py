@@ -14,8 +14,7 @@ operator reports it beside the output.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -25,15 +24,19 @@ from torch import Tensor, nn
 
 from limelight.errors import ArgumentError
 from limelight.torch import bridge
+from limelight.torch.arguments import positive
+from limelight.torch.clipping.figures import figures
+from limelight.torch.clipping.followed import Followed
+from limelight.torch.clipping.ranks import Heads, Ranks
+from limelight.torch.clipping.weights import Projections, scale
 from limelight.torch.monitor import patch
-from limelight.torch.projections import Projections, find
-
-SLACK = 1.00001  # a head that was brought to the limit may lie above it by rounding
+from limelight.torch.monitor.padding import Padding
+from limelight.torch.projections import find
 
 
 @dataclass(frozen=True)
 class Clip:
-    """What was done to one head: its logits, the largest `max_logit`, became `factor` times."""
+    """What was done to one head: its largest logit, `max_logit`, became `factor` times that."""
 
     site: str
     head: int
@@ -51,9 +54,10 @@ class QKClip:
     group     the ranks whose maxima count together; None: all, where torch.distributed runs
 
     Key heads that query heads share follow the largest of their group. Position by rotation goes
-    along, since it turns queries and keys and leaves their sizes; a layer that normalises queries
-    after their projection is refused, because scaling would do nothing there. A bias on the logits
-    (T5's positions, an ALiBi slope) is left as it is.
+    along, since it turns queries and keys and leaves their sizes. A bias on the logits (T5's
+    positions, an ALiBi slope) and a softcap are reckoned with, and left as they are. Frozen weights
+    stay: the other side then takes the whole. Layers whose logits would not follow are refused:
+    those that normalise or clamp queries after their projection, computed weights, LoRA.
 
     >>> import torch
     >>> from limelight.torch import SelfAttention
@@ -80,29 +84,39 @@ class QKClip:
         if not isinstance(model, nn.Module):
             raise ArgumentError(f"QKClip takes a torch module, and got {type(model).__name__}: "
                                 f"give the model itself")  # fmt: skip
-        if not (math.isfinite(limit) and limit > 0):
-            raise ArgumentError(f"limit={limit}: give the largest logit to leave alone, above 0")
-        self.model, self.limit, self.monitor, self.group = model, float(limit), monitor, group
-        self.count = 0
-        self._largest: dict[str, Tensor] = {}
-        self._projections: dict[str, Projections] = {}
-        self._patch = patch.Patch(model, sdpa=sdpa)
+        self.limit = positive("limit", limit, LIMIT)
+        self.model, self.monitor, self.count = model, monitor, 0
+        self._largest: dict[str, Tensor] = {}  # figures of the passes since the last step
+        self._heads: dict[str, Heads] = {}
+        self._projections: dict[str, Projections | None] = {}
+        self._followed: dict[str, Followed] = {}
+        self._said: set[str] = set()
+        self._ranks = Ranks(model, group)
+        self._patch, self._padding = patch.Patch(model, sdpa=sdpa), Padding(model)
         bridge.observers.append(self)
 
+    @torch.no_grad()
     def observe(self, site: str, passes: Sequence[bridge.Pass]) -> None:
         """What the operator reports of one attention: the largest logit of each head is kept."""
-        name = site or self._patch.current()
+        name = self._patch.named(site)
         if not (self.model.training and name):
             return
         for call, state in passes:
-            found = state.max_logit.reshape(call.batch, call.query_heads, call.queries)
-            if not found.numel():
+            if call.empty:
                 continue
+            heads = Heads(call.query_heads, call.key_heads, call.head_size)
+            if self._heads.setdefault(name, heads).queries != heads.queries:
+                raise ArgumentError(
+                    f"{name} attended with {self._heads[name].queries} heads before and with "
+                    f"{heads.queries} now, and QKClip keeps one figure a head: make another "
+                    f"QKClip when a model has changed, and attend once in each module"
+                )
             if name not in self._projections:
-                self._projections[name] = self._find(name, call.query_heads, call.key_heads)
-            largest = found.detach().nan_to_num(nan=-math.inf, posinf=math.inf).amax((0, 2)).float()
+                self._projections[name] = self._find(name, heads)
+            text = self._padding.rows(name, call.batch, call.queries)
+            found = figures(call, state.max_logit, text, self.limit)
             known = self._largest.get(name)
-            self._largest[name] = largest if known is None else torch.maximum(known, largest)
+            self._largest[name] = found if known is None else torch.maximum(known, found)
 
     @torch.no_grad()
     def step(self) -> list[Clip]:
@@ -110,16 +124,21 @@ class QKClip:
 
         Call it after optimizer.step(), on every rank.
         """
-        done = []
-        for name, largest in self._maxima().items():
-            over = [h for h, m in enumerate(largest) if SLACK * self.limit < m < math.inf]
-            if not over:
-                continue
-            factors = [self.limit / m if h in over else 1.0 for h, m in enumerate(largest)]
-            self._projections[name].scale(factors)
-            done += [Clip(name, head, largest[head], factors[head]) for head in over]
+        found = self._ranks.largest(self._largest, self._heads)
         self._largest.clear()
         self.count += 1
+        asked, done = [], []
+        for name, rows in found.items():
+            projections = self._known(name)
+            if projections is None:
+                continue
+            largest = rows[0]
+            followed = self._followed.setdefault(name, Followed(name, len(largest)))
+            factors = followed.factors(self.limit, rows)
+            asked.append((projections, factors))
+            done += [Clip(name, head, largest[head], self.limit / largest[head])
+                     for head, factor in enumerate(factors) if factor < 1]  # fmt: skip
+        scale(asked)
         if done and self.monitor is not None:
             self.monitor.note_clips(self.limit, done)
         return done
@@ -128,13 +147,22 @@ class QKClip:
         return {"limit": self.limit, "count": self.count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.limit, self.count = float(state["limit"]), int(state["count"])
+        """Go on with the limit and the count of another QKClip."""
+        given = state if isinstance(state, Mapping) else {}
+        count = given.get("count")
+        if "limit" not in given or type(count) is not int or count < 0:
+            raise ArgumentError(
+                f"state={state!r} is no state of a QKClip: give what state_dict() returned, a "
+                f"limit and a count of steps"
+            )
+        self.limit, self.count = positive("limit", given["limit"], LIMIT), count
 
     def close(self) -> None:
         """Leave the model as it was; its weights stay as they are."""
         if self in bridge.observers:
             bridge.observers.remove(self)
             self._patch.remove()
+            self._padding.remove()
 
     def __enter__(self) -> QKClip:
         return self
@@ -145,28 +173,22 @@ class QKClip:
     ) -> None:  # fmt: skip
         self.close()
 
-    def _modules(self) -> dict[str, nn.Module]:
-        return {patch.site_of(module): module for module in patch.bare(self.model).modules()}
-
-    def _find(self, name: str, heads: int, key_heads: int) -> Projections:
-        module = self._modules().get(name)
+    def _find(self, name: str, heads: Heads) -> Projections:
+        module = self._patch.modules.get(name)
         if module is None:
             raise ArgumentError(
                 f"attention ran under the name {name!r}, which is no module of this model: QKClip "
                 f"scales the projections of the module that calls attention. Give it the whole "
                 f"model that is trained, and close() it before modules are replaced"
             )
-        return find(name, module, heads, key_heads)
+        return find(name, module, heads)
 
-    def _maxima(self) -> dict[str, list[float]]:
-        """Every site's largest logits on the host, over all ranks: one wait a step."""
-        if not self._largest:
-            return {}
-        names = sorted(self._largest)
-        flat = torch.cat([self._largest[name] for name in names])
-        distributed = torch.distributed
-        if distributed.is_available() and distributed.is_initialized():
-            distributed.all_reduce(flat, distributed.ReduceOp.MAX, group=self.group)
-        sizes = [len(self._largest[name]) for name in names]
-        parts = flat.cpu().split(sizes)
-        return {name: part.tolist() for name, part in zip(names, parts, strict=True)}
+    def _known(self, name: str) -> Projections | None:
+        """Those of a site, which may have run on other ranks alone; None where it is theirs."""
+        if name not in self._projections:
+            here = name in self._patch.modules
+            self._projections[name] = self._find(name, self._ranks.sites[name]) if here else None
+        return self._projections[name]
+
+
+LIMIT = "give the largest logit to leave alone, a number above 0"

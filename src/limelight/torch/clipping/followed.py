@@ -1,0 +1,58 @@
+"""Whether a site's logits follow what is done to its projections, by what the steps show.
+
+Not every layer whose logits go their own way is known by its names, so each is watched: where a
+head is scaled back time and again and its logits stay, scaling would drive its weights to 0.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+
+from limelight.torch.projections import OTHERWISE
+
+MOVES = 2 / 3  # a head that was scaled to this or less
+STAYS = 0.9  # and keeps this much of its logits
+STEPS = 3  # times running does not follow its projections
+CALLER = 4  # whose line a warning names: that of step(), which torch.no_grad wraps
+
+
+class Followed:
+    """One site: the factors that it is scaled with, which are 1 where scaling would not help."""
+
+    def __init__(self, site: str, heads: int) -> None:
+        self.site = site
+        self._before = [math.inf] * heads  # what was scaled by `MOVES` or more, else infinite
+        self._stayed = [0] * heads
+        self._left = self._said = False
+
+    def factors(self, limit: float, figures: Sequence[Sequence[float]]) -> list[float]:
+        """By the rows of `figures.figures`. Why a head or a site is left alone is said once."""
+        largest, reach, negative = figures
+        hopeless = [head for head, factor in enumerate(negative) if factor >= 0]
+        if hopeless and not self._said:
+            self._said = True
+            warnings.warn(
+                f"{self.site}: a bias on the logits of head {hopeless[0]} reaches the limit of "
+                f"{limit:g} by itself (its largest logit is {largest[hopeless[0]]:.4g}), and "
+                f"QKClip scales queries and keys alone: heads of which that is so are left as they "
+                f"are. Give a higher limit, or hold the bias down",
+                stacklevel=CALLER,
+            )
+        factors = [-factor if factor < 0 else 1.0 for factor in negative]
+        for head, (now, factor) in enumerate(zip(reach, factors, strict=True)):
+            stays = STAYS * self._before[head] <= now < math.inf
+            self._stayed[head] = self._stayed[head] + 1 if stays else 0
+            self._before[head] = now if factor <= MOVES else math.inf
+        if not self._left and max(self._stayed) >= STEPS:
+            self._left, head = True, self._stayed.index(max(self._stayed))
+            warnings.warn(
+                f"{self.site} does not follow its projections: head {head} was scaled back to "
+                f"{limit:g} in {STEPS} steps running, and its largest logit still is "
+                f"{largest[head]:.4g}. Its queries or keys may be normalised or clamped after the "
+                f"projection, or made by other weights too. QKClip leaves {self.site} alone from "
+                f"now on; {OTHERWISE}",
+                stacklevel=CALLER,
+            )
+        return [1.0] * len(factors) if self._left else factors

@@ -1,0 +1,115 @@
+"""The weights that make queries and keys, and how to scale them by heads, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from limelight.errors import ArgumentError
+
+
+class Slice(NamedTuple):
+    """Some of a parameter's outputs.
+
+    It is looked up when it is scaled: under FSDP2 a pass sees another than a step.
+    """
+
+    owner: nn.Module
+    name: str
+    axis: int  # that of the outputs
+    start: int
+
+    @property
+    def weight(self) -> Tensor:
+        found: Tensor = getattr(self.owner, self.name)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """What makes the queries, or the keys, of one attention: a weight, and its bias if any."""
+
+    slices: tuple[Slice, ...]
+    heads: int
+    size: int  # of a head
+
+    @property
+    def trains(self) -> bool:
+        return all(part.weight.requires_grad for part in self.slices)
+
+
+@dataclass(frozen=True, eq=False)
+class Projections:
+    """What makes the queries and keys of one attention."""
+
+    site: str
+    queries: Side
+    keys: Side
+
+    def sides(self) -> list[Side]:
+        """Those that may be scaled: frozen weights are left as they are."""
+        found = [side for side in (self.queries, self.keys) if side.trains]
+        if not found:
+            raise ArgumentError(
+                f"the projections of {self.site}'s queries and keys are frozen "
+                f"(requires_grad=False), and QKClip may scale neither: give it the part of the "
+                f"model that trains, as QKClip(model.decoder), or thaw one of the two"
+            )
+        return found
+
+    def shares(self, factors: Sequence[float]) -> list[tuple[Side, Tensor]]:
+        """What each side's outputs are multiplied with for logits that become `factors` times.
+
+        The root on either side, or the whole on the one that trains. A key head takes the smallest
+        factor of the query heads that share it.
+        """
+        sides = self.sides()
+        each = torch.tensor(factors).pow(1 / len(sides))
+        return [
+            (side, each.unflatten(0, (side.heads, -1)).amin(1).repeat_interleave(side.size))
+            for side in sides
+        ]
+
+
+def scale(asked: Iterable[tuple[Projections, Sequence[float]]]) -> None:
+    """Multiply the logits of each site's query heads with its factors.
+
+    A weight that several sites share, or one site's queries and keys, is scaled once, by the
+    smallest of what they ask.
+    """
+    shares = [share for projections, factors in asked if min(factors) < 1
+              for share in projections.shares(factors)]  # fmt: skip
+    least: dict[int, tuple[Slice, Tensor]] = {}
+    for _ in range(2):  # the second time a bias follows a weight that another site holds lower
+        for side, share in shares:
+            spans = []
+            for part in side.slices:
+                whole = torch.ones(part.weight.shape[part.axis])
+                _, whole = least.setdefault(id(part.weight), (part, whole))
+                spans.append(whole[part.start : part.start + len(share)])
+            smallest = torch.stack([share, *spans]).amin(0)
+            for span in spans:
+                span.copy_(smallest)
+    for part, factor in least.values():
+        _multiply(part.weight, part.axis, factor)
+
+
+def _multiply(weight: Tensor, axis: int, factor: Tensor) -> None:
+    """Each output with its own factor, in place; a sharded weight too.
+
+    The factor stays float32 beside a weight of 16 bits, and the product is rounded once.
+    """
+    shape = [1] * weight.ndim
+    shape[axis] = -1
+    factor = factor.reshape(shape).to(weight.device)
+    if hasattr(weight, "device_mesh"):  # FSDP2: all ranks know all factors
+        from torch.distributed.tensor import distribute_tensor
+
+        where = weight.device_mesh, getattr(weight, "placements", None)
+        full = factor.expand(weight.shape).contiguous()
+        factor = distribute_tensor(full, *where, src_data_rank=None)
+    weight.mul_(factor)
