@@ -46,13 +46,48 @@ def test_rows_without_keys_leave_finite_gradients() -> None:
     assert x.grad.eq(0).all()
 
 
+@pytest.mark.parametrize("n", [2, 11, 12, 13, 59, 100, 1000])
+def test_a_floor_that_only_even_weights_reach_counts_all_its_rows(n: int) -> None:
+    """e^(ln n) is a little more than n for some n."""
+    key = torch.randn(n, 4, dtype=torch.float64)
+    seen = ll.inspect(100 * key[:1], key, key).health
+    assert entropy_floor(seen, math.log(n)).item() > 0.5 * math.log(n)
+
+
+def test_a_sink_is_an_outcome_of_the_floor() -> None:
+    """One key and a sink make up to ln 2; a sink of −∞ is none."""
+    x = torch.ones(1, 1, 1, 4)
+    for sink, short in ((-30.0, 0.5), (-math.inf, 0.0)):
+        seen = ll.inspect(x, x, x, sinks=torch.tensor([sink])).health
+        assert entropy_floor(seen, 0.5).item() == pytest.approx(short, abs=1e-6)
+
+
 def test_errors() -> None:
-    for nats in (0.0, -1.0, math.nan):
-        with pytest.raises(ArgumentError, match="above 0"):
-            entropy_floor(health(), nats)
-    x = np.eye(3)
+    seen, x = health(), np.eye(3)
+    for nats in (0.0, -1.0, math.nan, math.inf, "a", None, True, torch.ones(2)):
+        with pytest.raises(ArgumentError, match=r"nats=.*no row should fall below, .*above 0"):
+            entropy_floor(seen, nats)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"nats=800: .*e\^800 keys.*below the logarithm"):
+        entropy_floor(seen, 800.0)
     with pytest.raises(ArgumentError, match="inspect torch tensors"):
         z_loss(ll.inspect(x, x, x).health)
+    for given, way in ((ll.inspect(x, x, x), r"Inspection: give its \.health"),
+                       (None, r"NoneType: give what inspect"),
+                       (seen.entropy, r"Tensor: give what inspect")):  # fmt: skip
+        with pytest.raises(ArgumentError, match="z_loss takes a Health, and got " + way):
+            z_loss(given)  # type: ignore[arg-type]
+        with pytest.raises(ArgumentError, match="entropy_floor takes a Health, and got " + way):
+            entropy_floor(given, 0.5)  # type: ignore[arg-type]
+
+
+def test_in_a_compiled_step() -> None:
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        seen = ll.inspect(x, x, x).health
+        return z_loss(seen) + entropy_floor(seen, 0.5)
+
+    x = torch.randn(1, 2, 5, 4)
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), loss(x))
 
 
 def test_each_does_what_it_is_for() -> None:

@@ -14,9 +14,13 @@ import math
 import torch
 from torch import Tensor
 
+from limelight.attention import Inspection
 from limelight.errors import ArgumentError
 from limelight.health import Health
+from limelight.torch.arguments import positive
 
+LARGEST = math.log(2**63)  # lengths are int64
+ROUNDED = 1 - 1e-12  # e^(ln 11) is a little more than 11
 
 def z_loss(health: Health) -> Tensor:
     """The mean of logsumexp²: keeps logits from drifting, where a softmax alone does not care.
@@ -30,6 +34,7 @@ def z_loss(health: Health) -> Tensor:
     >>> z_loss(ll.inspect(x, x, x).health).sqrt().item()  # ln 4, for even weights on four keys
     1.3862943649291992
     """
+    _check("z_loss", health)
     rows = health.keys > 0
     figure = torch.where(rows, _tensor(health.logsumexp), 0.0)
     return figure.square().sum() / rows.sum().clamp_min(1)
@@ -39,19 +44,34 @@ def entropy_floor(health: Health, nats: float) -> Tensor:
     """How far rows lie below an entropy of `nats`, in the mean: keeps heads from going one-hot.
 
     Entropy that collapses goes along with training that diverges (Zhai et al. 2023). A row with
-    fewer than e^nats keys cannot reach the floor and is left out, such as the first of a causal
-    mask. At an entropy near 0 the softmax is flat, and the push back is weak: begin early.
+    fewer than e^nats outcomes (its keys and, where there is one, its sink) cannot reach the floor
+    and is left out, such as the first of a causal mask. At an entropy near 0 the softmax is flat,
+    and the push back is weak: begin early.
 
     >>> import torch, limelight as ll
     >>> x = torch.eye(4, requires_grad=True)
     >>> entropy_floor(ll.inspect(x, x, x, scale=50.0).health, nats=1.0).item()
     1.0
     """
-    if not (math.isfinite(nats) and nats > 0):
-        raise ArgumentError(f"nats={nats}: the entropy that no row should fall below, above 0")
-    rows = health.keys >= math.exp(nats)
+    _check("entropy_floor", health)
+    nats = positive("nats", nats, "the entropy that no row should fall below, a number above 0")
+    if nats > LARGEST:
+        raise ArgumentError(
+            f"nats={nats:g}: a row would need e^{nats:g} keys to have that entropy, and none has. "
+            f"Give a floor below the logarithm of the number of keys"
+        )
+    outcomes = health.keys if health.outcomes is None else health.outcomes
+    rows = outcomes >= math.exp(nats) * ROUNDED
     short = torch.where(rows, (nats - _tensor(health.entropy)).clamp_min(0.0), 0.0)
     return short.sum() / rows.sum().clamp_min(1)
+
+
+def _check(name: str, health: object) -> None:
+    if isinstance(health, Health):
+        return
+    kind = type(health).__name__
+    way = "its .health" if isinstance(health, Inspection) else "what inspect(…).health gives"
+    raise ArgumentError(f"{name} takes a Health, and got {kind}: give {way}")
 
 
 def _tensor(figure: object) -> Tensor:
