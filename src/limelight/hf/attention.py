@@ -20,7 +20,6 @@ from limelight.hf.compact import CompactMask
 from limelight.hf.masks import learned_sdpa, only_eager
 from limelight.masks import Causal, Mask
 from limelight.torch import bridge, functional, packed
-from limelight.torch.bridge import SITE
 
 CAUSAL = Causal()  # one for all layers, so that a recorder measures it once
 RECORDER = "limelight_recorder"  # the attribute on the modules of a model that is captured
@@ -71,8 +70,8 @@ def attention(
         asked.rule["mask"] = packed.within(asked.rule["mask"], starts, ends, asked.query, asked.key)
     asked.rule.update(scale=scaling, softcap=softcap, sinks=s_aux, dropout=dropout)
     recorder = _set_on(module, RECORDER)
-    named = recorder is not None or bridge.observers or torch.compiler.is_compiling()
-    site = _site_name(module) if named else ""
+    heard = recorder is not None or bridge.observers or torch.compiler.is_compiling()
+    site = bridge.key_of(module) if heard else ""
     if recorder is not None:
         output = recorder.attention(module, asked, site)
     else:
@@ -143,12 +142,3 @@ def _is_causal(module: torch.nn.Module, said: bool | None) -> bool:
             f"_supports_sdpa = True in its class says so too"
         )
     return said is None or bool(said)
-
-
-def _site_name(module: torch.nn.Module) -> str:
-    """How a Monitor calls this place: the name it gave the module, else class and layer."""
-    name = getattr(module, SITE, "")
-    if not name:
-        layer = getattr(module, "layer_idx", None)
-        name = type(module).__name__ + ("" if layer is None else f".{layer}")
-    return str(name)

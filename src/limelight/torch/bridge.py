@@ -17,10 +17,26 @@ from limelight.call import Call
 from limelight.engines import choose
 from limelight.reference import Gradients, State
 
-SITE = "limelight_site"  # the attribute in which a module finds the name that a monitor gave it
+SITE = "limelight_site"  # the attribute of a module's Place, while someone listens
+MARK = "limelight@"  # what keys begin with, and names do not
 running: list[Any] = []  # modules whose forward is under way, innermost last, while someone listens
 
 
+class Place:
+    """What a module's calls are known by: a key, which no other module has.
+
+    It goes through operators and compiled graphs as text. A copy, and what is loaded from a file,
+    is another module, and has none.
+    """
+
+    def __init__(self, key: str = "") -> None:
+        self.key = key
+
+    def __reduce__(self) -> tuple[type[Place], tuple[()]]:
+        return Place, ()
+
+
+_NOWHERE = Place()
 Pass = tuple[Call, State]  # what was asked, and what came out
 
 
@@ -42,9 +58,23 @@ def forward(call: Call, engine: str, *, health: bool, site: str = "") -> State:
     return state
 
 
-def site() -> str:
-    """The name of the module whose forward is under way, where a monitor gave it one."""
-    return str(getattr(running[-1], SITE, "")) if running else ""
+def key_of(module: Any) -> str:
+    """The key of a module that someone listens to; of any other, an empty one."""
+    key: str = getattr(module, SITE, _NOWHERE).key
+    return key
+
+
+def site(given: str = "") -> str:
+    """Where a call is made: the key of its module, and its name after a space, if it has one.
+
+    `given` is what the call says of itself: its module's key, or a name. Of others the module is
+    the one whose forward is under way.
+    """
+    if torch.compiler.is_exporting():  # a program is a model of its own
+        return "" if given.startswith(MARK) else given
+    if given.startswith(MARK):
+        return given
+    return f"{key_of(running[-1]) if running else ''} {given}".strip()
 
 
 def watched() -> bool:
@@ -56,10 +86,11 @@ def watched() -> bool:
     return bool(observers) and torch._C._current_graph_task_id() == -1
 
 
-def report(site: str, passes: Sequence[Pass]) -> None:
+def report(given: str, passes: Sequence[Pass]) -> None:
     """Tell the observers what one attention did, in one pass or in several over different rows."""
+    where = site(given)
     for observer in tuple(observers):
-        observer.observe(site, passes)
+        observer.observe(where, passes)
 
 
 def compute(call: Call, engine: str, *, health: bool) -> State:

@@ -78,7 +78,7 @@ def capture(
     recorder = Recorder(patch.bare(model), wanted, values=values, bound=Bound(most_weights))
     result = Capture((), names.tokens, names.query_tokens, image, grid, source or {})
     with ExitStack() as opened:
-        opened.callback(patch.Patch(model, sdpa=True).remove)
+        opened.callback(patch.Patch(model, sdpa=True, compiles=False).remove)
         _eager(model, opened)
         bridge.observers.append(recorder)
         opened.callback(bridge.observers.remove, recorder)

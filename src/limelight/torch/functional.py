@@ -72,7 +72,7 @@ def attention(
     same["dropout"], same["seed"] = _seeded(dropout, query)
     if torch.compiler.is_compiling():
         arguments, restore = trace(query, key, value, **same)
-        return restore(operators.attention(*arguments, engine, False, site or bridge.site())[0])
+        return restore(operators.attention(*arguments, engine, False, bridge.site(site))[0])
     call = _checked(query, key, value, **same)
     known = remembered.start(call, *layout)
     if known is not None:
@@ -113,7 +113,7 @@ def inspect(
     same["dropout"], same["seed"] = _seeded(dropout, query)
     if torch.compiler.is_compiling():
         arguments, restore = trace(query, key, value, **same)
-        output, *rows = operators.attention(*arguments, engine, True, site or bridge.site())
+        output, *rows = operators.attention(*arguments, engine, True, bridge.site(site))
         keys = operators.count_keys(arguments.query, arguments.key.shape[2], *arguments[3:7])
         return Inspection(restore(output), _health(rows, keys, arguments.sinks, restore))
     call = _checked(query, key, value, **same)

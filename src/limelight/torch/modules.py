@@ -12,7 +12,7 @@ from limelight.attention import Inspection
 from limelight.dropout import check_dropout
 from limelight.errors import ArgumentError, ShapeError
 from limelight.masks import Causal, Window, as_mask
-from limelight.torch.bridge import SITE
+from limelight.torch import bridge
 from limelight.torch.functional import attention, inspect
 from limelight.worked.trace import Trace, trace
 
@@ -228,11 +228,8 @@ class SelfAttention(nn.Module):
                 "engine": self.engine}  # fmt: skip
 
     def _pass(self) -> dict[str, Any]:
-        """What a pass of the module has besides: its name, and dropout in training mode."""
-        return {
-            "site": str(getattr(self, SITE, "")),
-            "dropout": self.dropout if self.training else 0.0,
-        }
+        """What a pass of the module has besides: whose it is, and dropout in training mode."""
+        return {"site": bridge.key_of(self), "dropout": self.dropout if self.training else 0.0}
 
     def _join(self, mixed: Tensor) -> Tensor:
         joined: Tensor = self.W_O(mixed.transpose(-3, -2).flatten(-2))

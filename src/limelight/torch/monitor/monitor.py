@@ -33,6 +33,7 @@ from limelight.torch.monitor import patch
 from limelight.torch.monitor.alarms import DEFAULTS, Alarm, Alarms
 from limelight.torch.monitor.boards import boards, scalars
 from limelight.torch.monitor.padding import Padding
+from limelight.torch.monitor.silence import why
 from limelight.torch.monitor.tally import Tally, figures, finite, gather
 
 
@@ -113,9 +114,9 @@ class Monitor:
         `numbers` such as loss and lr go into the record. Call it once an optimizer step, on every
         rank; forward passes of several micro-batches before it count together.
         """
-        record = None
+        record, ran = None, self._patch.ran()
         if self.recording:
-            record = self._guarded(lambda: self._record(numbers))
+            record = self._guarded(lambda: self._record(numbers, ran))
         self._unnamed = self._evaluated = 0
         self._tallies = {}
         self.count += 1
@@ -164,13 +165,15 @@ class Monitor:
 
     def observe(self, site: str, passes: Sequence[bridge.Pass]) -> None:
         """What the operator reports of one attention."""
+        name = self._patch.named(site)
+        if name is None:
+            return
         if self.model.training:
-            self._guarded(lambda: self._count(site, passes))
+            self._guarded(lambda: self._count(name, passes))
         else:
             self._evaluated += 1
 
-    def _count(self, site: str, passes: Sequence[bridge.Pass]) -> None:
-        name = site or self._patch.current()
+    def _count(self, name: str, passes: Sequence[bridge.Pass]) -> None:
         if not name:
             name, self._unnamed = f"call {self._unnamed}", self._unnamed + 1
         for call, state in passes:
@@ -179,9 +182,10 @@ class Monitor:
             text = self._padding.rows(name, call.batch, call.queries)
             self._tallies[name].add(call, state, text)
 
-    def _record(self, numbers: dict[str, float]) -> dict[str, Any]:
+    def _record(self, numbers: dict[str, float], ran: bool) -> dict[str, Any]:
         if not self._tallies:
-            _warn(f"no attention was seen in step {self.count}: {self._why_nothing()}")
+            reason = why(self.model, ran=ran, evaluated=self._evaluated, sdpa=self._patch.sdpa)
+            _warn(f"no attention was seen in step {self.count}: {reason}")
         names = list(self._tallies)
         found = gather(list(self._tallies.values()), self.group)
         record = {
@@ -196,35 +200,6 @@ class Monitor:
         if self._first:
             self._publish(record)
         return record
-
-    def _why_nothing(self) -> str:
-        """Why a step had no attention to record, as far as can be told."""
-        model = patch.bare(self.model)
-        name, compiled = type(model).__name__, model is not self.model
-        ran = patch.ran(model)
-        if self._evaluated:
-            passes = "a pass was" if self._evaluated == 1 else f"{self._evaluated} passes were"
-            return f"{passes} made in evaluation mode, which do not count: call model.train()"
-        if not ran and not compiled and model._compiled_call_impl is None:
-            return f"the forward of {name} did not run between the last step and this"
-        if any(weights.is_meta for weights in model.parameters()):
-            return f"{name} is on meta, where there are shapes and no numbers: load its weights"
-        way = getattr(getattr(model, "config", None), "_attn_implementation", None)
-        if way not in (None, "limelight") and not self._patch.sdpa:
-            return (
-                f"{name} runs on attn_implementation={way!r}: limelight.hf.register() and "
-                f"model.set_attn_implementation('limelight'), or sdpa=True where that is 'sdpa'"
-            )
-        if not self._patch.sdpa:
-            return (
-                f"{name} ran and called no attention of limelight: use limelight.torch modules, or "
-                f"pass sdpa=True to watch torch's scaled_dot_product_attention"
-            )
-        graph = ", or it replays a CUDA graph" if torch.cuda.is_available() else ""
-        return (
-            f"{name} calls neither limelight's attention nor torch's scaled_dot_product_attention: "
-            f"one that is written out by hand cannot be seen{graph}"
-        )
 
     def _publish(self, record: dict[str, Any]) -> None:
         self.records.append(record)

@@ -1,82 +1,102 @@
-"""What a monitor or a capture does to a model: names on its modules, and torch's function."""
+"""What a monitor or a capture does to a model: a place for each module, and torch's functions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from inspect import signature
+from inspect import BoundArguments, signature
+from itertools import count
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 
 from limelight.torch import bridge, sdpa
-from limelight.torch.bridge import SITE
+from limelight.torch.bridge import MARK, SITE, Place
 
 _stack = bridge.running
-_ran: WeakSet[nn.Module] = WeakSet()  # modules whose forward began, until someone asks
 _patches: list[Patch] = []
-_before: WeakKeyDictionary[nn.Module, list[Any]] = WeakKeyDictionary()  # names, one for each patch
+# A module keeps its place: a compiled one goes on with its graph when it is patched again.
+_places: WeakKeyDictionary[nn.Module, Place] = WeakKeyDictionary()
+_numbers = count()
+_begun: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # how often a model's forward was
 
 
 class Patch:
-    """Writes its path in the model on every module; undone by remove().
+    """Gives every module of a model its place, and knows its path by it; undone by remove().
 
     Hooks keep track of which module is running. With `sdpa`, torch.nn.functional's
-    scaled_dot_product_attention becomes limelight's. nn.MultiheadAttention calls it unless it is
-    asked for its weights; then the same attention runs once more, without them, in the steps that
-    are seen.
+    scaled_dot_product_attention becomes limelight's, and nn.MultiheadAttention and
+    nn.TransformerEncoder leave their fast path, on which they do not call it. nn.MultiheadAttention
+    asked for its weights does not call it either; then the same attention runs once more, without
+    them, in the steps that are seen. `compiles` is whether the model may run compiled meanwhile.
     """
 
-    def __init__(self, model: nn.Module, *, sdpa: bool) -> None:
-        self._named: list[nn.Module] = []
-        self._hooks: list[Any] = []
-        for path, module in bare(model).named_modules():
-            self._named.append(module)
-            _before.setdefault(module, []).append(module.__dict__.get(SITE))
-            module.__dict__[SITE] = plain(path) or type(module).__name__
-            if not _is_leaf(module):
-                self._hooks.append(module.register_forward_pre_hook(_enter))
-                self._hooks.append(module.register_forward_hook(_leave, always_call=True))
+    def __init__(self, model: nn.Module, *, sdpa: bool, compiles: bool = True) -> None:
         self.sdpa = sdpa
+        self._paths: dict[str, str] = {}  # by the key of a place
+        self._placed: list[nn.Module] = []
+        self._hooks: list[Any] = []
+        inner = bare(model)
+        self.modules: dict[str, nn.Module] = {}  # by the path that people know
+        for path, module in inner.named_modules():
+            name = plain(path) or type(module).__name__
+            self.modules[name] = module
+            self._place(module, name)
+        if model is not inner:
+            self._place(model, "")
+        self._outer = dict.fromkeys((model, inner))
+        self._hooks += [module.register_forward_pre_hook(_begin) for module in self._outer]
+        self._seen = self._forwards()
+        if sdpa and compiles:
+            torch.compiler.allow_in_graph(_whole)
+        if sdpa and not any(patch.sdpa for patch in _patches):
+            _stand_in()
         _patches.append(self)
-        if sdpa:
-            nn.functional.scaled_dot_product_attention = _attention
-            nn.functional.multi_head_attention_forward = multi_head
 
-    def current(self) -> str:
-        """The name of the module whose forward is under way."""
-        return bridge.site()
+    def named(self, site: str) -> str | None:
+        """What the model calls a site: its name, or its module's path; None if it is another's.
+
+        It is empty where the model was running, and which module, nobody knows.
+        """
+        key, _, name = site.partition(" ")
+        path = self._paths.get(key)
+        return None if path is None else name or path
+
+    def ran(self) -> bool:
+        """Whether the model's forward began since this was last asked; the compiled one's, if it
+        was the compiled one that was given."""
+        before, self._seen = self._seen, self._forwards()
+        return self._seen > before
 
     def remove(self) -> None:
-        for module in self._named:
-            first, *others = _before[module]
-            if others:  # another has named it, too
-                _before[module] = [first, *others[1:]]
-                continue
-            del _before[module]
-            if first is None:
+        if self not in _patches:
+            return
+        _patches.remove(self)
+        for module in self._placed:
+            if not any(bridge.key_of(module) in patch._paths for patch in _patches):
                 module.__dict__.pop(SITE, None)
-            else:
-                module.__dict__[SITE] = first
         for hook in self._hooks:
             hook.remove()
-        if self in _patches:
-            _patches.remove(self)
-            if not any(patch.sdpa for patch in _patches):
-                nn.functional.scaled_dot_product_attention = torch_attention
-                nn.functional.multi_head_attention_forward = torch_multi_head
-            if not _patches:
-                _stack.clear()
-        self._named, self._hooks = [], []
+        if self.sdpa and not any(patch.sdpa for patch in _patches):
+            _stand_back()
+        if not _patches:
+            _stack.clear()
+        self._placed, self._hooks = [], []
 
+    def _place(self, module: nn.Module, path: str) -> None:
+        if module not in _places:
+            _places[module] = Place(f"{MARK}{next(_numbers)}")
+        module.__dict__[SITE] = _places[module]
+        self._paths[_places[module].key] = path
+        self._placed.append(module)
+        if not _is_leaf(module):
+            enter = _enter if path else _enter_wrapper
+            self._hooks.append(module.register_forward_pre_hook(enter))
+            self._hooks.append(module.register_forward_hook(_leave, always_call=True))
 
-def ran(model: nn.Module) -> bool:
-    """Whether the model's forward began since this was last asked; a compiled one's is not seen."""
-    module = bare(model)
-    found = module in _ran
-    _ran.discard(module)
-    return found
+    def _forwards(self) -> int:
+        return sum(_begun.get(module, 0) for module in self._outer)
 
 
 def running() -> Sequence[nn.Module]:
@@ -87,11 +107,6 @@ def running() -> Sequence[nn.Module]:
 def plain(path: str) -> str:
     """A module's path without what torch.compile and checkpointing put into it."""
     return path.replace("_orig_mod.", "").replace("_checkpoint_wrapped_module.", "")
-
-
-def site_of(module: nn.Module) -> str:
-    """The name that a patch gave the module."""
-    return str(getattr(module, SITE, ""))
 
 
 def bare(model: nn.Module) -> nn.Module:
@@ -107,7 +122,22 @@ def bare(model: nn.Module) -> nn.Module:
 
 torch_attention = nn.functional.scaled_dot_product_attention
 torch_multi_head = nn.functional.multi_head_attention_forward
-multi_head_arguments = signature(torch_multi_head)
+_arguments = signature(torch_multi_head)
+_fast = True  # whether torch's fast path was on when limelight's functions took their place
+
+
+def _stand_in() -> None:
+    global _fast
+    nn.functional.scaled_dot_product_attention = _attention
+    nn.functional.multi_head_attention_forward = multi_head
+    _fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+
+
+def _stand_back() -> None:
+    nn.functional.scaled_dot_product_attention = torch_attention
+    nn.functional.multi_head_attention_forward = torch_multi_head
+    torch.backends.mha.set_fastpath_enabled(_fast)
 
 
 def _attention(
@@ -115,24 +145,95 @@ def _attention(
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> torch.Tensor:  # fmt: skip
     given = (query, key, value, attn_mask, dropout_p, is_causal)
-    return sdpa.scaled_dot_product_attention(*given, scale, enable_gqa, site=bridge.site())
+    return sdpa.scaled_dot_product_attention(*given, scale, enable_gqa)
 
 
-def multi_head(*given: Any, **named: Any) -> Any:
-    asked = multi_head_arguments.bind(*given, **named)
+class _MultiHead:
+    """What stands for multi_head_attention_forward.
+
+    torch.compile looks into no function that it finds under that name of torch's; into an object it
+    does.
+    """
+
+    __name__ = torch_multi_head.__name__
+
+    def __init__(self) -> None:
+        self._under_way = False
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        if self._under_way:  # a mode such as torch.device's was asked by torch's, and hands it on
+            return torch_multi_head(*given, **named)
+        asked = named.get("need_weights", True)
+        if torch.compiler.is_compiling():
+            return _whole(bridge.site(), asked and bool(bridge.observers), *given, **named)
+        return self.run(asked and bridge.watched(), *given, **named)
+
+    def run(self, seen: bool, *given: Any, **named: Any) -> Any:
+        """Torch's own; limelight beside it where weights were asked for and someone listens."""
+        self._under_way = True
+        try:
+            beside = _without_weights(*given, **named) if seen else None
+            output, weights = torch_multi_head(*given, **named)
+        finally:
+            self._under_way = False
+        if beside is not None and torch.compiler.is_compiling():
+            # Or the graph would leave out what nothing needs.
+            output = torch.where(beside.new_zeros((), dtype=torch.bool), beside, output)
+        return output, weights
+
+
+multi_head = _MultiHead()
+
+
+class _Named:
+    """Stands among the running modules for one of which its key is all that may be known."""
+
+    def __init__(self, key: str) -> None:
+        setattr(self, SITE, Place(key))
+
+
+def _whole(key: str, seen: bool, *given: Any, **named: Any) -> Any:
+    """What goes into a compiled graph as it is, and is gone through when the hooks are over."""
+    _stack.append(_Named(key))
+    try:
+        return multi_head.run(seen, *given, **named)
+    finally:
+        _stack.pop()
+
+
+def _without_weights(*given: Any, **named: Any) -> torch.Tensor | None:
+    """The same on limelight, None where nobody asked for weights.
+
+    Without dropout: health is that of the weights before it, and nothing is drawn.
+    """
+    asked = arguments_of(*given, **named)
+    if not asked.arguments["need_weights"]:
+        return None
+    asked.arguments.update(need_weights=False, training=False)
+    with torch.no_grad():
+        output: torch.Tensor = torch_multi_head(*asked.args, **asked.kwargs)[0]
+    return output
+
+
+def arguments_of(*given: Any, **named: Any) -> BoundArguments:
+    """What multi_head_attention_forward was called with."""
+    asked = _arguments.bind(*given, **named)
     asked.apply_defaults()
-    if asked.arguments["need_weights"] and bridge.watched():
-        # Without dropout: health is that of the weights before it, and nothing is drawn.
-        asked.arguments.update(need_weights=False, training=False)
-        with torch.no_grad():
-            torch_multi_head(*asked.args, **asked.kwargs)
-    return torch_multi_head(*given, **named)
+    return asked
+
+
+def _begin(module: nn.Module, _: Any) -> None:
+    if not torch.compiler.is_compiling():
+        _begun[module] = _begun.get(module, 0) + 1
 
 
 def _enter(module: nn.Module, _: Any) -> None:
-    if not torch.compiler.is_compiling():
-        _ran.add(module)
     _stack.append(module)
+
+
+def _enter_wrapper(module: nn.Module, _: Any) -> None:
+    """torch.compile, which looks into the list, cannot meet its own wrapper there."""
+    _stack.append(_Named(bridge.key_of(module)))
 
 
 def _leave(module: nn.Module, *_: Any) -> None:
