@@ -14,6 +14,7 @@ operator reports it beside the output.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -31,6 +32,7 @@ from limelight.torch.clipping.ranks import Heads, Ranks
 from limelight.torch.clipping.weights import Projections, scale
 from limelight.torch.monitor import patch
 from limelight.torch.monitor.padding import Padding
+from limelight.torch.monitor.silence import why
 from limelight.torch.projections import find
 
 
@@ -93,13 +95,17 @@ class QKClip:
         self._said: set[str] = set()
         self._ranks = Ranks(model, group)
         self._patch, self._padding = patch.Patch(model, sdpa=sdpa), Padding(model)
+        self._silent = True  # nothing seen yet, and not said either
         bridge.observers.append(self)
 
     @torch.no_grad()
     def observe(self, site: str, passes: Sequence[bridge.Pass]) -> None:
         """What the operator reports of one attention: the largest logit of each head is kept."""
         name = self._patch.named(site)
-        if not (self.model.training and name):
+        if not name:
+            return
+        self._silent = False
+        if not self.model.training:
             return
         for call, state in passes:
             if call.empty:
@@ -127,6 +133,12 @@ class QKClip:
         found = self._ranks.largest(self._largest, self._heads)
         self._largest.clear()
         self.count += 1
+        if self._patch.ran() and self._silent and self.model.training and not found:
+            self._silent = False
+            reason = why(self.model, ran=True, evaluated=0, sdpa=self._patch.sdpa)
+            warnings.warn(
+                f"QKClip has seen no attention, and clips nothing: {reason}", stacklevel=3
+            )
         asked, done = [], []
         for name, rows in found.items():
             projections = self._known(name)
