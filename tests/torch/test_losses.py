@@ -48,7 +48,7 @@ def test_rows_without_keys_leave_finite_gradients() -> None:
 
 @pytest.mark.parametrize("n", [2, 11, 12, 13, 59, 100, 1000])
 def test_a_floor_that_only_even_weights_reach_counts_all_its_rows(n: int) -> None:
-    """e^(ln n) is a little more than n for some n."""
+    """Though e^(ln n) is a little more than n for some n."""
     key = torch.randn(n, 4, dtype=torch.float64)
     seen = ll.inspect(100 * key[:1], key, key).health
     assert entropy_floor(seen, math.log(n)).item() > 0.5 * math.log(n)

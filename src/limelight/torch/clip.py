@@ -92,7 +92,6 @@ class QKClip:
         self._heads: dict[str, Heads] = {}
         self._projections: dict[str, Projections | None] = {}
         self._followed: dict[str, Followed] = {}
-        self._said: set[str] = set()
         self._ranks = Ranks(model, group)
         self._patch, self._padding = patch.Patch(model, sdpa=sdpa), Padding(model)
         self._silent = True  # nothing seen yet, and not said either

@@ -20,7 +20,7 @@ from limelight.health import Health
 from limelight.torch.arguments import positive
 
 LARGEST = math.log(2**63)  # lengths are int64
-ROUNDED = 1 - 1e-12  # e^(ln 11) is a little more than 11
+
 
 def z_loss(health: Health) -> Tensor:
     """The mean of logsumexp²: keeps logits from drifting, where a softmax alone does not care.
@@ -61,7 +61,7 @@ def entropy_floor(health: Health, nats: float) -> Tensor:
             f"Give a floor below the logarithm of the number of keys"
         )
     outcomes = health.keys if health.outcomes is None else health.outcomes
-    rows = outcomes >= math.exp(nats) * ROUNDED
+    rows = outcomes >= math.exp(nats)
     short = torch.where(rows, (nats - _tensor(health.entropy)).clamp_min(0.0), 0.0)
     return short.sum() / rows.sum().clamp_min(1)
 

@@ -1,0 +1,124 @@
+"""Ranks that ran different layers, or none: all scale alike, as one process that saw everything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from limelight.errors import ArgumentError
+from limelight.torch import QKClip, SelfAttention
+from tests.torch.ranks import MOST, on
+
+Plan = list[list[list[int]]]  # for each step, for each rank: the layers that run
+
+DROPPED: Plan = [[[0, 1], [0, 2]], [[0, 1, 2], [0, 1, 2]], [[2], [0]]]
+PLANS: dict[str, Plan] = {
+    "each another layer": DROPPED,
+    "one nothing": [[[0, 1, 2], []], [[0, 1], []], [[], [0, 2]]],
+    "one more": [[[0, 1], [0]], [[0, 1], [0]], [[0], [0, 1, 2]]],
+    "nothing at first": [[[], []], [[1], []], [[], []], [[0, 2], [1]]],
+    "always the same": [[[0, 1, 2], [0, 1, 2]]] * 3,
+}
+
+
+def _model() -> nn.ModuleList:
+    torch.manual_seed(0)
+    return nn.ModuleList(SelfAttention(16, 4, key_heads=2) for _ in range(3))
+
+
+def _input(step: int, rank: int, layer: int) -> Tensor:
+    torch.manual_seed(100 * step + 10 * rank + layer)
+    return (1 + 3 * rank) * torch.randn(2, 5, 16)
+
+
+def _steps(group: Any, plan: Plan) -> tuple[dict[str, Tensor], list[list[Any]], list[int]]:
+    """The weights, what was done, and how many collectives each step took."""
+    ranks = range(2) if group is None else [dist.get_rank(group)]
+    model, done, calls = _model(), [], []
+    real = dist.all_reduce, dist.all_gather_object
+    counted: list[str] = []
+
+    def count(name: str, function: Any) -> Any:
+        return lambda *given, **named: (counted.append(name), function(*given, **named))[1]
+
+    dist.all_reduce, dist.all_gather_object = count("reduce", real[0]), count("gather", real[1])
+    try:
+        with QKClip(model, limit=0.5, group=group) as clip:
+            for step, runs in enumerate(plan):
+                for rank in ranks:
+                    for layer in runs[rank]:
+                        model[layer](_input(step, rank, layer))
+                counted.clear()
+                done.append(clip.step())
+                calls.append(len(counted))
+    finally:
+        dist.all_reduce, dist.all_gather_object = real
+    return {name: weight.detach() for name, weight in model.named_parameters()}, done, calls
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_ranks_scale_what_any_of_them_ran(plan: Plan) -> None:
+    weights, did, _ = _steps(None, plan)
+    assert any(did)
+    for found, done, _ in on(2, _steps, plan):
+        assert [sorted(map(repr, one)) for one in done] == [sorted(map(repr, one)) for one in did]
+        for name, weight in found.items():
+            assert torch.equal(weight, weights[name]), name
+
+
+def test_one_collective_a_step_once_all_is_known() -> None:
+    for _, _, calls in on(2, _steps, DROPPED):
+        assert calls == [3, 1, 1]  # the first tells what there is
+    for _, _, calls in on(2, _steps, PLANS["one more"]):
+        assert calls == [3, 1, 3]
+    assert _steps(None, DROPPED)[2] == [0, 0, 0]
+
+
+def _different(group: Any) -> str:
+    layer = SelfAttention(16, 4 if dist.get_rank(group) else 2)
+    with QKClip(nn.ModuleList([layer]), group=group) as clip:
+        layer(torch.randn(1, 3, 16))
+        try:
+            clip.step()
+        except ArgumentError as error:
+            return str(error)
+    return ""
+
+
+def test_ranks_that_hold_different_models_are_refused_on_each() -> None:
+    for told in on(2, _different):
+        assert told.startswith("0 has 2 heads on one rank and 4 on another")
+        assert "group=" in told
+
+
+def _stages(group: Any) -> list[str]:
+    """Each rank holds one layer of the model under its name in the whole."""
+    rank = dist.get_rank(group)
+    torch.manual_seed(0)
+    part = nn.ModuleDict({f"layer{rank}": SelfAttention(16, 4)})
+    with QKClip(part, limit=1e-3, group=group) as clip:
+        part[f"layer{rank}"](torch.randn(1, 3, 16))
+        return [one.site for one in clip.step()]
+
+
+def test_a_site_of_another_rank_alone_is_its_own_business() -> None:
+    for rank, sites in enumerate(on(MOST, _stages)):
+        assert set(sites) == {f"layer{rank}"}
+
+
+def _outside(group: Any) -> int:
+    """A rank that is not in the group goes by itself."""
+    inner = dist.new_group([0, 1])
+    torch.manual_seed(dist.get_rank(group))
+    layer = SelfAttention(16, 4)
+    with QKClip(layer, limit=1e-3, group=inner) as clip:
+        layer(torch.randn(1, 3, 16))
+        return len(clip.step())
+
+
+def test_a_rank_outside_the_group() -> None:
+    assert on(MOST, _outside) == [4] * MOST
