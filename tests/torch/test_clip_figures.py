@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -221,26 +222,44 @@ def test_what_does_not_follow_its_projections_is_found_out() -> None:
     assert torch.equal(model.q_proj.weight, scaled)
 
 
-def test_three_steps_running_and_no_fewer() -> None:
-    def steps(reach: list[float], factors: list[float]) -> bool:
-        site = Followed("x", 1)
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            found = [
-                site.factors(1.0, [[r], [r], [-f]])[0] for r, f in zip(reach, factors, strict=True)
-            ]
-        assert bool(said) == (found[-1] != factors[-1])
-        return bool(said)
+def left(reach: list[float], factors: list[float], sizes: list[float]) -> bool:
+    """Whether a head of such figures is left alone at the last step."""
+    sizes = sizes.copy()
+    fake = SimpleNamespace(site="x", queries=SimpleNamespace(heads=1), sizes=lambda: [sizes.pop(0)])
+    site = Followed(fake)  # type: ignore[arg-type]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for now, factor in zip(reach, factors, strict=True):
+            assert not said
+            (found,) = site.factors(1.0, [[now], [now], [-factor]])
+            site.scaled()
+    assert bool(said) == (found != factors[-1])
+    return bool(said)
 
-    stays, third = [9.0] * 4, [1 / 9] * 4
-    assert steps(stays, third)
-    assert steps([9.0, 8.2, 7.5, 6.9], third)  # a tenth less each time
-    assert not steps(stays[:3], third[:3])
-    assert not steps(stays, [0.5, 0.7, 0.5, 0.5])
-    assert not steps([9.0, 9.0, 5.0, 9.0], third)
-    assert not steps([9.0, 9.0, math.inf, 9.0], third)
-    assert not steps([9.0, 9.0, 9.0, math.inf], third)
-    assert not steps(stays, [1.0] * 4)
+
+def test_three_steps_running_and_no_fewer() -> None:
+    stays, third, falls = [9.0] * 4, [1 / 9] * 4, [9.0, 3.0, 1.0]
+    assert left(stays, third, falls)
+    assert left([9.0, 8.2, 7.5, 6.9], third, falls)  # a tenth less each time
+    assert not left(stays[:3], third[:3], falls)
+    assert not left(stays, [0.5, 0.7, 0.5, 0.5], falls)
+    assert not left([9.0, 9.0, 5.0, 9.0], third, [*falls, 0.3])
+    assert not left([9.0, 9.0, math.inf, 9.0], third, [*falls, 0.3])
+    assert not left([9.0, 9.0, 9.0, math.inf], third, [*falls, 0.3])
+    assert not left(stays, third, [9.0, 9.0, 3.0, 1.0])  # weights that grow as fast
+    assert not left(stays, third, [9.0, 3.0, 2.1, 1.0])
+    assert not left(stays, [1.0] * 4, [])
+
+
+def test_weights_that_grow_as_fast_as_they_are_scaled_do_follow() -> None:
+    """An optimizer at far too large a rate: that is what QKClip is for."""
+    layer, x = _grown(), torch.randn(2, 9, 16)
+    with QKClip(layer, 5.0) as clip:
+        for _ in range(8):
+            layer(x)
+            with torch.no_grad():
+                layer.W_Q.weight.mul_(20)
+            assert len(clip.step()) == 4
 
 
 def test_a_step_without_the_site_is_no_step_of_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 
 from limelight.errors import ArgumentError
 from limelight.torch import QKClip, SelfAttention
+from limelight.torch.clipping.followed import STEPS
 from tests.torch.ranks import MOST, on
+from tests.torch.test_clip_figures import Normalised
 
 Plan = list[list[list[int]]]  # for each step, for each rank: the layers that run
 
@@ -122,3 +125,28 @@ def _outside(group: Any) -> int:
 
 def test_a_rank_outside_the_group() -> None:
     assert on(MOST, _outside) == [4] * MOST
+
+
+def _sharded(group: Any) -> list[str]:
+    """What does not follow its projections, under FSDP2."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    model, said = Normalised(), []
+    fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(group),)))
+    with warnings.catch_warnings(record=True) as found, QKClip(model, 5.0, group=group) as clip:
+        warnings.filterwarnings("always", message=".*follow")
+        for step in range(STEPS + 2):
+            torch.manual_seed(step)
+            model(torch.randn(2, 9, 16)).sum().backward()
+            said.append(len(clip.step()))
+    return [*map(str, said), *{str(one.message) for one in found}]
+
+
+def test_shards_find_out_together() -> None:
+    """Each rank has some of the weights, and looks at all."""
+    for found in on(MOST, _sharded):
+        *done, told = found
+        assert done == ["4"] * STEPS + ["0"] * 2
+        assert "Normalised does not follow its projections: head " in told

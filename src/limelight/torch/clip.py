@@ -144,12 +144,15 @@ class QKClip:
             if projections is None:
                 continue
             largest = rows[0]
-            followed = self._followed.setdefault(name, Followed(name, len(largest)))
-            factors = followed.factors(self.limit, rows)
+            if name not in self._followed:
+                self._followed[name] = Followed(projections)
+            factors = self._followed[name].factors(self.limit, rows)
             asked.append((projections, factors))
             done += [Clip(name, head, largest[head], self.limit / largest[head])
                      for head, factor in enumerate(factors) if factor < 1]  # fmt: skip
         scale(asked)
+        for projections, _ in asked:
+            self._followed[projections.site].scaled()
         if done and self.monitor is not None:
             self.monitor.note_clips(self.limit, done)
         return done

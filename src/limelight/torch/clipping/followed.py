@@ -1,7 +1,9 @@
 """Whether a site's logits follow what is done to its projections, by what the steps show.
 
 Not every layer whose logits go their own way is known by its names, so each is watched: where a
-head is scaled back time and again and its logits stay, scaling would drive its weights to 0.
+head is scaled back time and again and its logits stay, scaling would drive its weights to 0. Where
+the optimizer makes the weights grow as fast as they are scaled, logits stay and do follow: so the
+weights are looked at too, in the steps that scaled a head far back.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ import math
 import warnings
 from collections.abc import Sequence
 
+from limelight.torch.clipping.weights import Projections
 from limelight.torch.projections import OTHERWISE
 
-MOVES = 2 / 3  # a head that was scaled to this or less
-STAYS = 0.9  # and keeps this much of its logits
+MOVES = 2 / 3  # a head whose weights, queries' times keys', fell to this or less
+STAYS = 0.9  # and that keeps this much of its logits
 STEPS = 3  # times running does not follow its projections
 CALLER = 4  # whose line a warning names: that of step(), which torch.no_grad wraps
 
@@ -21,10 +24,12 @@ CALLER = 4  # whose line a warning names: that of step(), which torch.no_grad wr
 class Followed:
     """One site: the factors that it is scaled with, which are 1 where scaling would not help."""
 
-    def __init__(self, site: str, heads: int) -> None:
-        self.site = site
-        self._before = [math.inf] * heads  # what was scaled by `MOVES` or more, else infinite
-        self._stayed = [0] * heads
+    def __init__(self, projections: Projections) -> None:
+        self.site, self.projections = projections.site, projections
+        unknown = [math.inf] * projections.queries.heads
+        self._unknown = self._before = unknown  # of heads that were scaled far back, else infinite
+        self._size = self._earlier = unknown  # of the weights in the last pass, and in that before
+        self._stayed = [0] * len(unknown)
         self._left = self._said = False
 
     def factors(self, limit: float, figures: Sequence[Sequence[float]]) -> list[float]:
@@ -41,10 +46,10 @@ class Followed:
                 stacklevel=CALLER,
             )
         factors = [-factor if factor < 0 else 1.0 for factor in negative]
-        for head, (now, factor) in enumerate(zip(reach, factors, strict=True)):
+        for head, now in enumerate(reach):
             stays = STAYS * self._before[head] <= now < math.inf
-            self._stayed[head] = self._stayed[head] + 1 if stays else 0
-            self._before[head] = now if factor <= MOVES else math.inf
+            fell = self._size[head] <= MOVES * self._earlier[head]
+            self._stayed[head] = self._stayed[head] + 1 if stays and fell else 0
         if not self._left and max(self._stayed) >= STEPS:
             self._left, head = True, self._stayed.index(max(self._stayed))
             warnings.warn(
@@ -55,4 +60,13 @@ class Followed:
                 f"now on; {OTHERWISE}",
                 stacklevel=CALLER,
             )
-        return [1.0] * len(factors) if self._left else factors
+        factors = [1.0] * len(factors) if self._left else factors
+        self._before = [now if factor <= MOVES else math.inf
+                        for now, factor in zip(reach, factors, strict=True)]  # fmt: skip
+        return factors
+
+    def scaled(self) -> None:
+        """The weights are now what the next pass will see."""
+        far = min(self._before) < math.inf
+        size = self.projections.sizes() if far else self._unknown
+        self._earlier, self._size = self._size, size

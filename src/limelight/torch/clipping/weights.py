@@ -41,6 +41,18 @@ class Side:
     def trains(self) -> bool:
         return all(part.weight.requires_grad for part in self.slices)
 
+    def norms(self) -> Tensor:
+        """Of each head's weights, on the host."""
+        squares = torch.zeros(self.heads, self.size)
+        for part in self.slices:
+            others = [axis for axis in range(part.weight.ndim) if axis != part.axis]
+            outputs = part.weight.detach().float().square()
+            outputs = outputs.sum(others) if others else outputs
+            if hasattr(outputs, "full_tensor"):  # FSDP2: each rank has some of them
+                outputs = outputs.full_tensor()
+            squares += outputs.cpu()[part.start :][: squares.numel()].view(squares.shape)
+        return squares.sum(1).sqrt()
+
 
 @dataclass(frozen=True, eq=False)
 class Projections:
@@ -59,6 +71,12 @@ class Projections:
                 f"(requires_grad=False), and QKClip may scale neither: give it the part of the "
                 f"model that trains, as QKClip(model.decoder), or thaw one of the two"
             )
+        return found
+
+    def sizes(self) -> list[float]:
+        """How large each query head's weights are, those of its queries times those of its keys."""
+        queries, keys = self.queries.norms(), self.keys.norms()
+        found: list[float] = (queries.view(len(keys), -1) * keys[:, None]).flatten().tolist()
         return found
 
     def shares(self, factors: Sequence[float]) -> list[tuple[Side, Tensor]]:
