@@ -20,6 +20,9 @@ from limelight.reference import Gradients, State
 SITE = "limelight_site"  # the attribute of a module's Place, while someone listens
 MARK = "limelight@"  # what keys begin with, and names do not
 running: list[Any] = []  # modules whose forward is under way, innermost last, while someone listens
+listening = (
+    False  # whether modules have places; a graph compiled when they had none is not run then
+)
 
 
 class Place:
@@ -72,7 +75,7 @@ def site(given: str = "") -> str:
     """
     if torch.compiler.is_exporting():  # a program is a model of its own
         return "" if given.startswith(MARK) else given
-    if given.startswith(MARK):
+    if given.startswith(MARK) or not listening:
         return given
     return f"{key_of(running[-1]) if running else ''} {given}".strip()
 

@@ -16,7 +16,7 @@ from limelight.torch.bridge import MARK, SITE, Place
 
 _stack = bridge.running
 _patches: list[Patch] = []
-# A module keeps its place: a compiled one goes on with its graph when it is patched again.
+# A module keeps its place as long as it lives: of one patched again the graphs say the same.
 _places: WeakKeyDictionary[nn.Module, Place] = WeakKeyDictionary()
 _numbers = count()
 _begun: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # how often a model's forward was
@@ -33,7 +33,7 @@ class Patch:
     """
 
     def __init__(self, model: nn.Module, *, sdpa: bool, compiles: bool = True) -> None:
-        self.sdpa = sdpa
+        self.sdpa, self.compiles = sdpa, compiles
         self._paths: dict[str, str] = {}  # by the key of a place
         self._placed: list[nn.Module] = []
         self._hooks: list[Any] = []
@@ -48,11 +48,14 @@ class Patch:
         self._outer = dict.fromkeys((model, inner))
         self._hooks += [module.register_forward_pre_hook(_begin) for module in self._outer]
         self._seen = self._forwards()
+        if compiles and not any(patch.compiles for patch in _patches):
+            _guard_hooks()
         if sdpa and compiles:
             torch.compiler.allow_in_graph(_whole)
         if sdpa and not any(patch.sdpa for patch in _patches):
             _stand_in()
         _patches.append(self)
+        bridge.listening = True
 
     def named(self, site: str) -> str | None:
         """What the model calls a site: its name, or its module's path; None if it is another's.
@@ -80,8 +83,11 @@ class Patch:
             hook.remove()
         if self.sdpa and not any(patch.sdpa for patch in _patches):
             _stand_back()
+        if self.compiles and not any(patch.compiles for patch in _patches):
+            torch._dynamo.config.skip_nnmodule_hook_guards = _unguarded
         if not _patches:
             _stack.clear()
+            bridge.listening = False
         self._placed, self._hooks = [], []
 
     def _place(self, module: nn.Module, path: str) -> None:
@@ -124,6 +130,14 @@ torch_attention = nn.functional.scaled_dot_product_attention
 torch_multi_head = nn.functional.multi_head_attention_forward
 _arguments = signature(torch_multi_head)
 _fast = True  # whether torch's fast path was on when limelight's functions took their place
+_unguarded = True  # whether compiled graphs ran whatever a module's hooks, as torch has it
+
+
+def _guard_hooks() -> None:
+    """Or of two models of the same classes one may run the other's graph, without its hooks."""
+    global _unguarded
+    config = torch._dynamo.config
+    _unguarded, config.skip_nnmodule_hook_guards = config.skip_nnmodule_hook_guards, False
 
 
 def _stand_in() -> None:

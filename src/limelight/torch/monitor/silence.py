@@ -16,11 +16,11 @@ def why(model: nn.Module, *, ran: bool, evaluated: int, sdpa: bool) -> str:
     sdpa        whether limelight stood in the place of torch's function
     """
     inner = bare(model)
-    name, compiled = type(inner).__name__, inner is not model
+    name = type(inner).__name__
     if evaluated:
         passes = "a pass was" if evaluated == 1 else f"{evaluated} passes were"
         return f"{passes} made in evaluation mode, which do not count: call model.train()"
-    if not ran and not compiled and inner._compiled_call_impl is None:
+    if not ran and inner._compiled_call_impl is None:  # a model compiled in place does not tell
         return f"the forward of {name} did not run between the last step and this"
     if any(weights.is_meta for weights in inner.parameters()):
         return f"{name} is on meta, where there are shapes and no numbers: load its weights"
