@@ -17,6 +17,7 @@ import pytest
 from limelight.engines.gpu import absent
 from limelight.engines.hopper import OLDEST
 from tests.marks import quick
+from tests.ptx.chips import CHIPS, adopt
 
 lacking = absent(OLDEST)
 pytestmark = pytest.mark.skipif(lacking is not None, reason=str(lacking))
@@ -52,7 +53,6 @@ GRADIENTS: dict[str, tuple[int, dict[str, Any]]] = {
     "64, grouped heads, causal": (64, {"group": 64, "causal": True}),
     "128, grouped heads, dropout": (128, {"group": 32, "causal": True, "dropout": True}),
 }
-CHIPS = {"4090": (89, 99 << 10), "A100": (80, 163 << 10), "H100": (90, 227 << 10)}
 PORTABLE: dict[str, tuple[str, int, dict[str, Any]]] = {
     "4090, 64, bias and mask": ("4090", 64, {"dense": True, "bias": "float32"}),
     "4090, 128": ("4090", 128, {}),
@@ -129,22 +129,7 @@ def _in_a_process(engine: str, kind: str) -> str:
 
 def compiling(architecture: int) -> list[tuple[Any, Any, tuple[Any, ...]]]:
     """Launches from here on compile for that chip alone, into this list: kernel, its code, call."""
-    from triton import runtime
-    from triton.backends.compiler import GPUTarget
-
     from limelight.engines.gpu import launch
-
-    class Absent:
-        """A driver without a device: enough to compile."""
-
-        def get_current_target(self) -> GPUTarget:
-            return GPUTarget("cuda", architecture, 32)
-
-        def get_current_device(self) -> int:
-            return 0
-
-        def get_current_stream(self, device: int) -> int:
-            return 0
 
     found: list[tuple[Any, Any, tuple[Any, ...]]] = []
 
@@ -153,7 +138,7 @@ def compiling(architecture: int) -> list[tuple[Any, Any, tuple[Any, ...]]]:
         code = self.kernel.warmup(*every, grid=(programs,), **self.options)
         found.append((self.kernel, code, self.constants))
 
-    runtime.driver.set_active(Absent())
+    adopt(architecture)
     launch.Launch.__call__ = compile_only  # type: ignore[method-assign]
     return found
 

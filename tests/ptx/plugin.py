@@ -1,0 +1,49 @@
+"""The GPU's tests where there is no GPU: the Hopper engine's, its compiled kernels carried out.
+
+    python -m pytest -p tests.ptx.plugin tests/gpu -k hopper [--late products,loads,stores] [--turns 7]
+
+With `--without wgmma.wait_group` the kernels lack what they should not: that tests notice it. Triton adopts one chip for a process, so these have processes of their own. What needs the chip
+itself, its streams and graphs or its memory, is skipped and says so.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from limelight.engines import hopper
+from tests.ptx import launching
+from tests.ptx.pace import ORDERS, WORK, Pace
+
+LARGE = ("test_memory_is_linear", "test_more_heads_than_a_grid_is_high", "test_more_than_two_to")
+
+launching.adopt()
+hopper.missing = lambda: None
+torch.set_num_threads(1)
+
+
+def _needed(*given: object, **named: object) -> None:
+    pytest.skip("it asks for CUDA itself")
+
+
+torch.cuda._lazy_init = _needed
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--late", default="", help=f"what is done late, of {', '.join(WORK)}")
+    parser.addoption("--turns", default=ORDERS[0], help=f"{', '.join(ORDERS)} or a seed")
+    parser.addoption("--without", default="", help="PTX that is left out of the kernels")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    late, turns = config.getoption("--late"), config.getoption("--turns")
+    launching.without = config.getoption("--without")
+    launching.pace = Pace(
+        tuple(late.split(",")) if late else (), int(turns) if turns.isdigit() else turns
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.name.startswith(LARGE):
+            item.add_marker(pytest.mark.skip(reason="too large to be carried out"))
