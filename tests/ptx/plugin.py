@@ -2,8 +2,9 @@
 
     python -m pytest -p tests.ptx.plugin tests/gpu -k hopper [--late products,loads,stores] [--turns 7]
 
-With `--without wgmma.wait_group` the kernels lack what they should not: that tests notice it. Triton adopts one chip for a process, so these have processes of their own. What needs the chip
-itself, its streams and graphs or its memory, is skipped and says so.
+With `--without wgmma.wait_group` the kernels lack what they should not: that tests notice it. Triton
+adopts one chip for a process, so these have processes of their own. What needs the chip itself, its
+streams and graphs or its memory, is skipped and says so.
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ from tests.ptx.pace import ORDERS, WORK, Pace
 
 LARGE = ("test_memory_is_linear", "test_more_heads_than_a_grid_is_high", "test_more_than_two_to")
 
-launching.adopt()
-hopper.missing = lambda: None
-torch.set_num_threads(1)
-
 
 def _needed(*given: object, **named: object) -> None:
     pytest.skip("it asks for CUDA itself")
 
 
-torch.cuda._lazy_init = _needed
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """Before the tests' own files ask which engines are here; the module is only read elsewhere."""
+    launching.adopt()
+    hopper.missing = lambda: None
+    torch.cuda._lazy_init = _needed
+    torch.set_num_threads(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
