@@ -177,6 +177,58 @@ def test_what_it_refuses() -> None:
         layer(torch.randn(1, 3, 4))
 
 
+def test_a_monitor_is_a_monitor() -> None:
+    with pytest.raises(ArgumentError, match=r"monitor='run.jsonl': .* of a Monitor.*give one, as"):
+        QKClip(grown(), monitor="run.jsonl")
+
+
+def test_passes_in_evaluation_mode_alone_are_said_once() -> None:
+    layer, x = grown().eval(), torch.randn(2, 9, 16)
+    with QKClip(layer, 5.0) as clip:
+        layer(x)
+        layer(x)
+        with pytest.warns(UserWarning, match=r"clips nothing: 2 passes .*evaluation.*model.train"):
+            clip.step()
+        layer(x)
+        assert clip.step() == []
+        layer.train()(x)
+        assert clip.step()
+
+
+def test_what_passes_said_under_another_limit_is_forgotten() -> None:
+    layer, x = grown(), torch.randn(2, 9, 16)
+    with QKClip(layer, 100.0) as clip:
+        layer(10 * x)
+        clip.load_state_dict({"limit": 1.0, "count": 3})
+        assert clip.step() == []
+        layer(x)
+        done = clip.step()
+        assert [one.max_logit * one.factor for one in done] == pytest.approx([1.0] * 4)
+        with pytest.raises(ArgumentError, match="limit=-5: give the largest logit"):
+            clip.limit = -5
+
+
+def test_modules_that_came_later_are_asked_for() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = SelfAttention(16, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            attended: torch.Tensor = self.attention(x)
+            return attended
+
+    model, x = nn.Sequential(Block()), torch.randn(2, 9, 16)
+    with QKClip(model, 1e-3) as clip:
+        model[0].attention = SelfAttention(16, 4)
+        with pytest.raises(ArgumentError, match=r"0 has modules .* not there .*\(attention\)"):
+            model(x)
+        clip.close()
+    with QKClip(model, 1e-3) as clip:
+        model(x)
+        assert {one.site for one in clip.step()} == {"0.attention"}
+
+
 def test_state_dict() -> None:
     layer, other = grown(), grown()
     with QKClip(layer, limit=7.0) as clip, QKClip(other) as resumed:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+import limelight as ll
 from limelight.call import prepare
 from limelight.torch import QKClip, SelfAttention, attention, inspect
 from limelight.torch.clipping.figures import figures
@@ -150,6 +151,29 @@ def test_a_bias_that_only_masks_is_none() -> None:
         assert not done
 
 
+@pytest.mark.parametrize("hidden", [math.nan, 1e4, 50.0])
+def test_a_bias_where_the_mask_hides_is_none(hidden: float) -> None:
+    query, key = 30 * torch.randn(2, 3, 5, 7), torch.randn(2, 3, 4, 7)
+    bias = torch.randn(1, 3, 5, 4)
+    mask = torch.rand(2, 1, 5, 4) < 0.7
+    mask[..., 0], mask[..., 3] = True, False
+    spoilt = torch.where(torch.arange(4) == 3, hidden, bias)
+    expected = gamma(query, key, 5.0, bias=bias.masked_fill(~mask.any(0), -math.inf), mask=mask)
+    assert (expected < 1).any()
+    assert torch.equal(gamma(query, key, 5.0, bias=spoilt, mask=mask), expected)
+
+
+def test_a_slope_that_rises_beyond_the_diagonal_alone() -> None:
+    """ALiBi as j - i: no key that a row sees has a bias above 0."""
+    query, key = 10 * torch.randn(1, 2, 64, 8), torch.randn(1, 2, 64, 8)
+    place = torch.arange(64)
+    rule = {"bias": 0.5 * (place - place[:, None]).float()[None, None], "mask": ll.Causal()}
+    factor = gamma(query, key, 20.0, **rule)
+    assert (factor > 0).all()
+    after = logits(query, key, factor, **rule)
+    assert (after <= 20.0 * (1 + 1e-4)).all()
+
+
 def test_padding_is_no_row() -> None:
     """The rows that attention_mask calls padding, as the Monitor leaves them out."""
 
@@ -170,6 +194,26 @@ def test_padding_is_no_row() -> None:
     seen = inspect(*_grown(by=1.0).project(x), mask=text[:, None, None, :].bool()).health
     rows = seen.max_logit.masked_fill(text[:, None] == 0, -math.inf)
     torch.testing.assert_close(found, rows.amax((0, 2)).detach())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_of_16_bits_come_below_the_limit_and_stay(dtype: torch.dtype) -> None:
+    """Their rounding would leave a head a little above it for ever."""
+    for seed in range(6):
+        torch.manual_seed(seed)
+        layer, x = SelfAttention(64, 4), torch.randn(2, 32, 64)
+        with torch.no_grad():
+            layer.W_Q.weight.mul_(20)
+            layer.W_K.weight.mul_(20)
+        layer, x = layer.to(dtype), x.to(dtype)
+        with QKClip(layer, 10.0) as clip:
+            for _ in range(3):
+                layer(x)
+                before = [weight.clone() for weight in layer.parameters()]
+                done = clip.step()
+                same = all(map(torch.equal, layer.parameters(), before))
+                assert same == (not done)
+            assert not done
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -225,7 +269,8 @@ def test_what_does_not_follow_its_projections_is_found_out() -> None:
 def left(reach: list[float], factors: list[float], sizes: list[float]) -> bool:
     """Whether a head of such figures is left alone at the last step."""
     sizes = sizes.copy()
-    fake = SimpleNamespace(site="x", queries=SimpleNamespace(heads=1), sizes=lambda: [sizes.pop(0)])
+    fake = SimpleNamespace(site="x", queries=SimpleNamespace(heads=1), least=lambda: 1.0,
+                           sizes=lambda: [sizes.pop(0)])  # fmt: skip
     site = Followed(fake)  # type: ignore[arg-type]
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -260,6 +305,18 @@ def test_weights_that_grow_as_fast_as_they_are_scaled_do_follow() -> None:
             with torch.no_grad():
                 layer.W_Q.weight.mul_(20)
             assert len(clip.step()) == 4
+
+
+def test_activations_that_grow_as_fast_as_weights_are_scaled_do_follow() -> None:
+    layer, x, clipped = _grown(), torch.randn(2, 9, 16), 0
+    with QKClip(layer, 5.0) as clip, warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for step in range(16):
+            with torch.no_grad():
+                layer(1.4**step * x)
+            clipped += len(clip.step()) == 4
+    assert clipped >= 12
+    assert len(said) == 1
 
 
 def test_a_step_without_the_site_is_no_step_of_it() -> None:

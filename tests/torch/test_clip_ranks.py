@@ -150,3 +150,66 @@ def test_shards_find_out_together() -> None:
         *done, told = found
         assert done == ["4"] * STEPS + ["0"] * 2
         assert "Normalised does not follow its projections: head " in told
+
+
+def _looked_at_between(group: Any) -> list[float]:
+    """An evaluation after the backward pass, which leaves weights gathered under FSDP2."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    layer, x = SelfAttention(16, 4), torch.randn(2, 9, 16)
+    with torch.no_grad():
+        layer.W_Q.weight.mul_(40)
+    model = nn.Sequential(layer)
+    fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(group),)))
+    with QKClip(model, 1.0, group=group) as clip:
+        model(x).sum().backward()
+        with torch.no_grad():
+            model.eval()(x)
+        model.train()
+        assert clip.step()
+        model(x)
+        return [one.max_logit for one in clip.step()]
+
+
+def test_shards_are_scaled_and_no_copy_that_is_lost() -> None:
+    assert on(2, _looked_at_between) == [[], []]
+
+
+def _in_a_wrapper(group: Any) -> int:
+    """The model inside was put into evaluation mode, its wrapper was not."""
+    torch.manual_seed(0)
+    model = nn.parallel.DistributedDataParallel(
+        nn.Sequential(SelfAttention(16, 4)), process_group=group
+    )
+    with QKClip(model, 1e-3, group=group) as clip:
+        model.module.eval()
+        model(torch.randn(2, 9, 16))
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            assert clip.step() == []
+        return len(found)
+
+
+def test_a_wrapper_does_not_say_whether_the_model_trains() -> None:
+    assert on(2, _in_a_wrapper) == [1, 1]
+
+
+def _flattened(group: Any) -> str:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    model = FullyShardedDataParallel(
+        nn.Sequential(SelfAttention(16, 4)), process_group=group, device_id=torch.device("cpu")
+    )
+    try:
+        QKClip(model, group=group)
+    except ArgumentError as error:
+        return str(error)
+    return ""
+
+
+def test_weights_laid_end_to_end_are_refused() -> None:
+    for told in on(2, _flattened):
+        assert "is a FullyShardedDataParallel" in told
+        assert "fully_shard" in told

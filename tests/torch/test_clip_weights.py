@@ -98,12 +98,14 @@ def test_the_side_that_trains_takes_the_whole_factor(frozen: str, key_heads: int
         torch.testing.assert_close(after, full(after, 5.0))
 
 
-def test_what_is_frozen_on_both_sides_is_refused_and_may_freeze_later() -> None:
+def test_a_model_that_is_frozen_whole_is_refused_and_may_freeze_later() -> None:
     layer, x = grown(), torch.randn(2, 9, 16)
     layer.requires_grad_(False)
-    told = r"projections of SelfAttention's queries and keys are frozen .*part of the model that tr"
-    with QKClip(layer, 5.0), pytest.raises(ArgumentError, match=told):
+    told = r"projections of SelfAttention's queries and keys are frozen .* all others .*Thaw"
+    with QKClip(layer, 5.0) as clip:
         layer(x)
+        with pytest.raises(ArgumentError, match=told):
+            clip.step()
     layer.requires_grad_(True)
     with QKClip(layer, 5.0) as clip:
         layer(x)
@@ -115,6 +117,19 @@ def test_what_is_frozen_on_both_sides_is_refused_and_may_freeze_later() -> None:
         with pytest.raises(ArgumentError, match=told):
             clip.step()
     assert torch.equal(layer.W_K.weight, weight)
+
+
+def test_layers_that_are_frozen_stay_and_others_are_scaled() -> None:
+    model, x = nn.Sequential(grown(), grown(), grown()), torch.randn(2, 9, 16)
+    model[:2].requires_grad_(False)
+    weights = [weight.clone() for weight in model[:2].parameters()]
+    with QKClip(model, 1e-2) as clip:
+        model(x)
+        with pytest.warns(UserWarning, match="of 0's queries .* frozen .* with those of 1 more"):
+            assert {one.site for one in clip.step()} == {"2"}
+        model(x)
+        clip.step()  # a second warning would be an error
+    assert all(map(torch.equal, model[:2].parameters(), weights))
 
 
 # torch's own layer
@@ -455,7 +470,7 @@ def test_the_same_input_stays_at_the_limit(kind: str) -> None:
         }  # fmt: skip
         hooks = [
             module.register_forward_pre_hook(
-                lambda _, args, named, name=name: inputs.setdefault(name, (args, named)),
+                lambda _, args, named, name=name: inputs.update({name: (args, named)}),
                 with_kwargs=True,
             )
             for name, module in sites.items()
@@ -487,6 +502,18 @@ def test_values_of_a_cross_attention_stay() -> None:
     assert changed[:24].all()
     assert not changed[24:].any()
     assert not torch.equal(cross.q_attn.weight, before[1])
+
+
+def test_a_fused_weight_head_by_head_is_refused() -> None:
+    transformers = pytest.importorskip("transformers")
+    from limelight.hf import register
+
+    register()
+    config = transformers.GPTBigCodeConfig(n_embd=24, n_layer=1, n_head=4, vocab_size=31,
+                                           n_positions=32, multi_query=False)  # fmt: skip
+    model = transformers.AutoModel.from_config(config, attn_implementation="limelight").train()
+    with QKClip(model, 2.0), pytest.raises(ArgumentError, match=r"c_attn .* head by head"):
+        model(torch.randint(31, (2, 9)))
 
 
 def test_a_fused_weight_of_another_size_is_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -36,18 +38,28 @@ def count_keys(allowed: Allowed, bias: Tensor | None, device: torch.device) -> T
     if alike and nq > 1:
         first = cells_of(allowed, bias, slice(0, 1), device).sum(-1)
         return first.expand(*first.shape[:2], nq)
-    heads = max(part.shape[0] * part.shape[1] for part in parts)
-    step = max(1, CHUNK // max(1, heads * nk))
-    chunks = [slice(start, min(start + step, nq)) for start in range(0, nq, step)]
-    if not chunks:
+    found = [cells.sum(-1) for _, cells in cells_in_chunks(allowed, bias, device)]
+    if not found:
         return torch.zeros((1, 1, 0), dtype=torch.int64, device=device)
-    return torch.cat([cells_of(allowed, bias, rows, device).sum(-1) for rows in chunks], 2)
+    return torch.cat(found, 2)
 
 
 def _bounds(first: int, nq: int, nk: int, device: torch.device) -> Tensor:
     """first, first + 1, … for each row, as far as there are keys; few launches, for small calls."""
     bounds = torch.arange(first, first + nq, device=device)
     return bounds if first >= 0 and first + nq <= nk + 1 else bounds.clamp_(0, nk)
+
+
+def cells_in_chunks(
+    allowed: Allowed, bias: Tensor | None, device: torch.device
+) -> Iterator[tuple[slice, Tensor]]:
+    """All rows, so many at a time that their cells are few: (rows, `cells_of` them)."""
+    parts = [part for part in (allowed.dense, bias) if part is not None]
+    heads = max([1, *(part.shape[0] * part.shape[1] for part in parts)])
+    step = max(1, CHUNK // max(1, heads * allowed.nk))
+    for start in range(0, allowed.nq, step):
+        rows = slice(start, min(start + step, allowed.nq))
+        yield rows, cells_of(allowed, bias, rows, device)
 
 
 def cells_of(allowed: Allowed, bias: Tensor | None, rows: slice, device: torch.device) -> Tensor:

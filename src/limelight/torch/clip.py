@@ -29,6 +29,7 @@ from limelight.torch.arguments import positive
 from limelight.torch.clipping.figures import figures
 from limelight.torch.clipping.followed import Followed
 from limelight.torch.clipping.ranks import Heads, Ranks
+from limelight.torch.clipping.sharded import gather_none, refuse_flattened
 from limelight.torch.clipping.weights import Projections, scale
 from limelight.torch.monitor import patch
 from limelight.torch.monitor.padding import Padding
@@ -38,7 +39,10 @@ from limelight.torch.projections import find
 
 @dataclass(frozen=True)
 class Clip:
-    """What was done to one head: its largest logit, `max_logit`, became `factor` times that."""
+    """What was done to one head: its largest logit, `max_logit`, became `factor` times that.
+
+    Or less than that, where another layer that shares the weights asked for more.
+    """
 
     site: str
     head: int
@@ -86,16 +90,34 @@ class QKClip:
         if not isinstance(model, nn.Module):
             raise ArgumentError(f"QKClip takes a torch module, and got {type(model).__name__}: "
                                 f"give the model itself")  # fmt: skip
-        self.limit = positive("limit", limit, LIMIT)
-        self.model, self.monitor, self.count = model, monitor, 0
+        if monitor is not None and not hasattr(monitor, "note_clips"):
+            raise ArgumentError(
+                f"monitor={monitor!r}: QKClip writes what it does into the file of a Monitor: give "
+                f"one, as monitor=Monitor(model, 'run.jsonl')"
+            )
+        refuse_flattened(model)
         self._largest: dict[str, Tensor] = {}  # figures of the passes since the last step
+        self.limit = limit
+        self.model, self.monitor, self.count = model, monitor, 0
         self._heads: dict[str, Heads] = {}
         self._projections: dict[str, Projections | None] = {}
         self._followed: dict[str, Followed] = {}
-        self._ranks = Ranks(model, group)
+        self._ranks, self._inner = Ranks(model, group), patch.bare(model)
         self._patch, self._padding = patch.Patch(model, sdpa=sdpa), Padding(model)
-        self._silent = True  # nothing seen yet, and not said either
+        self._silent = True  # no pass has counted yet, and that was not said either
+        self._evaluated = 0  # passes in evaluation mode since the last step
+        self._frozen_said = False
         bridge.observers.append(self)
+
+    @property
+    def limit(self) -> float:
+        """The largest logit that is left alone; what passes said under another is forgotten."""
+        return self._limit
+
+    @limit.setter
+    def limit(self, limit: float) -> None:
+        self._limit = positive("limit", limit, LIMIT)
+        self._largest.clear()
 
     @torch.no_grad()
     def observe(self, site: str, passes: Sequence[bridge.Pass]) -> None:
@@ -103,9 +125,10 @@ class QKClip:
         name = self._patch.named(site)
         if not name:
             return
-        self._silent = False
-        if not self.model.training:
+        if not self._inner.training:
+            self._evaluated += 1
             return
+        self._silent = False
         for call, state in passes:
             if call.empty:
                 continue
@@ -132,24 +155,22 @@ class QKClip:
         found = self._ranks.largest(self._largest, self._heads)
         self._largest.clear()
         self.count += 1
-        if self._patch.ran() and self._silent and self.model.training and not found:
-            self._silent = False
-            reason = why(self.model, ran=True, evaluated=0, sdpa=self._patch.sdpa)
-            warnings.warn(
-                f"QKClip has seen no attention, and clips nothing: {reason}", stacklevel=3
-            )
+        if not found:
+            self._say_why()
+        self._evaluated = 0
+        gather_none(self.model)
         asked, done = [], []
-        for name, rows in found.items():
-            projections = self._known(name)
-            if projections is None:
-                continue
+        for name, rows, projections in self._trained(found):
             largest = rows[0]
             if name not in self._followed:
                 self._followed[name] = Followed(projections)
             factors = self._followed[name].factors(self.limit, rows)
             asked.append((projections, factors))
-            done += [Clip(name, head, largest[head], self.limit / largest[head])
-                     for head, factor in enumerate(factors) if factor < 1]  # fmt: skip
+            done += [
+                Clip(name, head, largest[head], self.limit / largest[head] * factor / -asking)
+                for head, (factor, asking) in enumerate(zip(factors, rows[2], strict=True))
+                if factor < 1
+            ]
         scale(asked)
         for projections, _ in asked:
             self._followed[projections.site].scaled()
@@ -169,7 +190,7 @@ class QKClip:
                 f"state={state!r} is no state of a QKClip: give what state_dict() returned, a "
                 f"limit and a count of steps"
             )
-        self.limit, self.count = positive("limit", given["limit"], LIMIT), count
+        self.limit, self.count = given["limit"], count
 
     def close(self) -> None:
         """Leave the model as it was; its weights stay as they are."""
@@ -187,6 +208,38 @@ class QKClip:
     ) -> None:  # fmt: skip
         self.close()
 
+    def _say_why(self) -> None:
+        """Once, where the model ran and no pass has counted."""
+        ran = self._patch.ran()
+        if self._silent and (self._evaluated or (ran and self._inner.training)):
+            self._silent = False
+            reason = why(self.model, ran=True, evaluated=self._evaluated, sdpa=self._patch.sdpa)
+            warnings.warn(
+                f"QKClip has seen no attention, and clips nothing: {reason}", stacklevel=4
+            )
+
+    def _trained(
+        self, found: Mapping[str, list[list[float]]]
+    ) -> list[tuple[str, list[list[float]], Projections]]:
+        """Sites of this rank with their figures and projections, but for those that are frozen."""
+        here = {name: known for name in found if (known := self._known(name)) is not None}
+        frozen = [name for name, projections in here.items() if not projections.sides()]
+        if frozen and len(frozen) == len(here):
+            raise ArgumentError(
+                f"the projections of {frozen[0]}'s queries and keys are frozen "
+                f"(requires_grad=False), and so are all others that ran: QKClip may scale none. "
+                f"Thaw some of them, queries or keys"
+            )
+        if frozen and not self._frozen_said:
+            self._frozen_said = True
+            warnings.warn(
+                f"the projections of {frozen[0]}'s queries and keys are frozen "
+                f"(requires_grad=False), and QKClip leaves them as they are"
+                + (f", with those of {len(frozen) - 1} more" if len(frozen) > 1 else ""),
+                stacklevel=4,
+            )
+        return [(name, found[name], here[name]) for name in here if name not in frozen]
+
     def _find(self, name: str, heads: Heads) -> Projections:
         module = self._patch.modules.get(name)
         if module is None:
@@ -194,6 +247,17 @@ class QKClip:
                 f"attention ran under the name {name!r}, which is no module of this model: QKClip "
                 f"scales the projections of the module that calls attention. Give it the whole "
                 f"model that is trained, and close() it before modules are replaced"
+            )
+        late = [
+            path
+            for path, child in module.named_modules()
+            if not bridge.key_of(child) and not isinstance(child, torch.jit.ScriptModule)
+        ]
+        if late:
+            raise ArgumentError(
+                f"{name} has modules that were not there when QKClip was made ({late[0]}): it does "
+                f"not know which of them attends. close() it, and make another on the model as "
+                f"it is now"
             )
         return find(name, module, heads)
 

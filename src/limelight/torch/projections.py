@@ -47,10 +47,7 @@ def out(module: nn.Module, heads: int, size: int) -> Tensor | None:
 def find(site: str, module: nn.Module, heads: Heads) -> Projections:
     """The projections of a module that calls attention with so many heads."""
     _refuse_bounded(site, module)
-    queries, keys = _named(site, module, heads)
-    found = Projections(site, queries, keys)
-    found.sides()  # some of it must train
-    return found
+    return Projections(site, *_named(site, module, heads))
 
 
 def _named(site: str, module: nn.Module, heads: Heads) -> tuple[Side, Side]:
@@ -62,6 +59,11 @@ def _named(site: str, module: nn.Module, heads: Heads) -> tuple[Side, Side]:
             return _apart(f"{site}.{pair[0]}", query, f"{site}.{pair[1]}", key, heads)
     fused, query = getattr(module, FUSED, None), getattr(module, "q_attn", None)
     if isinstance(fused, nn.Module):
+        if getattr(module, "multi_query", None) is False:  # GPTBigCode's, which then interleaves
+            raise ArgumentError(
+                f"{site}.{FUSED} makes queries, keys and values head by head (multi_query=False), "
+                f"and QKClip knows them one after the other. {OTHERWISE}"
+            )
         return _fused(f"{site}.{FUSED}", fused, f"{site}.q_attn", query, heads)
     there = [child for child, _ in module.named_children()] or ["none"]
     raise ArgumentError(
@@ -176,6 +178,12 @@ def _refuse_computed(name: str, owner: Any, kind: Any, weights: tuple[str, ...])
     # accelerate puts its own forward around the one that the class has
     forward = owner.__dict__.get("_old_forward", owner.forward)
     if getattr(forward, "__func__", None) is not kind.forward:
+        if any(hasattr(getattr(owner, weight), "device_mesh") for weight in weights):
+            raise ArgumentError(
+                f"{name} is spread over ranks by tensor parallelism, each of which attends with "
+                f"some of the heads, and QKClip takes maxima over ranks that hold the same. "
+                f"{OTHERWISE}"
+            )
         raise ArgumentError(
             f"{name} is a {type(owner).__name__} with a forward of its own, and QKClip cannot know "
             f"that its outputs follow its weight. Use {kind.__name__} as it is; or else {OTHERWISE}"

@@ -15,7 +15,9 @@ import math
 import torch
 from torch import Tensor
 
+from limelight.arrays import crop
 from limelight.call import Call
+from limelight.masks.tensors import cells_in_chunks
 
 SLACK = 1.00001  # a head that was brought to the limit may lie above it by rounding
 MOST = 1 - 2**-24  # the last number before 1 in float32
@@ -48,9 +50,16 @@ def figures(call: Call, max_logit: Tensor, text: Tensor | None, limit: float) ->
 
 
 def _largest_bias(call: Call, like: Tensor) -> Tensor:
-    """The largest bias of each head; 0 without one."""
+    """The largest bias of each head among the cells that its mask leaves; 0 without one."""
     if call.bias is None:
         return torch.zeros_like(like)
-    largest = call.bias.detach().amax((0, 2, 3)).float()
+    largest, bias = torch.full_like(like, -math.inf), call.bias.detach()
+    if call.allowed.everything:
+        largest = bias.amax((0, 2, 3)).float()
+    else:
+        for rows, cells in cells_in_chunks(call.allowed, bias, bias.device):
+            seen = crop(bias, rows, slice(None)).float()
+            seen = torch.where(cells, seen, -math.inf).amax((0, 2, 3))
+            largest = torch.maximum(largest, seen)
     # −∞ masks and is no bias; what is no number hides what there is, so that nothing can help.
     return largest.nan_to_num(nan=math.inf, posinf=math.inf).expand_as(like)

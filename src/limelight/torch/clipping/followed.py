@@ -18,6 +18,7 @@ from limelight.torch.projections import OTHERWISE
 MOVES = 2 / 3  # a head whose weights, queries' times keys', fell to this or less
 STAYS = 0.9  # and that keeps this much of its logits
 STEPS = 3  # times running does not follow its projections
+GROWS = 1.5  # logits so many times those for which it was left alone: it is tried again
 CALLER = 4  # whose line a warning names: that of step(), which torch.no_grad wraps
 
 
@@ -30,7 +31,8 @@ class Followed:
         self._unknown = self._before = unknown  # of heads that were scaled far back, else infinite
         self._size = self._earlier = unknown  # of the weights in the last pass, and in that before
         self._stayed = [0] * len(unknown)
-        self._left = self._said = False
+        self._left: list[float] | None = None  # how far the logits went when it was left alone
+        self._said = self._told = False
 
     def factors(self, limit: float, figures: Sequence[Sequence[float]]) -> list[float]:
         """By the rows of `figures.figures`. Why a head or a site is left alone is said once."""
@@ -45,25 +47,43 @@ class Followed:
                 f"are. Give a higher limit, or hold the bias down",
                 stacklevel=CALLER,
             )
-        factors = [-factor if factor < 0 else 1.0 for factor in negative]
+        least = self.projections.least()
+        factors = [min(-factor, least) if -1 < factor < 0 else 1.0 for factor in negative]
         for head, now in enumerate(reach):
             stays = STAYS * self._before[head] <= now < math.inf
             fell = self._size[head] <= MOVES * self._earlier[head]
             self._stayed[head] = self._stayed[head] + 1 if stays and fell else 0
-        if not self._left and max(self._stayed) >= STEPS:
-            self._left, head = True, self._stayed.index(max(self._stayed))
-            warnings.warn(
-                f"{self.site} does not follow its projections: head {head} was scaled back to "
-                f"{limit:g} in {STEPS} steps running, and its largest logit still is "
-                f"{largest[head]:.4g}. Its queries or keys may be normalised or clamped after the "
-                f"projection, or made by other weights too. QKClip leaves {self.site} alone from "
-                f"now on; {OTHERWISE}",
-                stacklevel=CALLER,
-            )
-        factors = [1.0] * len(factors) if self._left else factors
+        longest = max(self._stayed)
+        if self._left is None and longest >= STEPS:
+            self._left = list(reach)
+            self._tell(limit, largest, self._stayed.index(longest))
+        elif self._left is not None and self._grew(reach):
+            self._left = None
+        factors = factors if self._left is None else [1.0] * len(factors)
         self._before = [now if factor <= MOVES else math.inf
                         for now, factor in zip(reach, factors, strict=True)]  # fmt: skip
         return factors
+
+    def _grew(self, reach: Sequence[float]) -> bool:
+        """Whether logits went on growing where nothing is scaled.
+
+        Those of activations that grow as fast as the weights are scaled stay too, until then.
+        """
+        before = self._left or reach
+        return any(GROWS * most < now for most, now in zip(before, reach, strict=True))
+
+    def _tell(self, limit: float, largest: Sequence[float], head: int) -> None:
+        if self._told:
+            return
+        self._told = True
+        warnings.warn(
+            f"{self.site} does not follow its projections: head {head} was scaled back to "
+            f"{limit:g} in {STEPS} steps running, and its largest logit still is "
+            f"{largest[head]:.4g}. Its queries or keys may be normalised or clamped after the "
+            f"projection, or made by other weights too. QKClip leaves {self.site} alone while they "
+            f"grow no further; {OTHERWISE}",
+            stacklevel=CALLER + 1,
+        )
 
     def scaled(self) -> None:
         """The weights are now what the next pass will see."""

@@ -9,8 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from limelight.errors import ArgumentError
-
 
 class Slice(NamedTuple):
     """Some of a parameter's outputs.
@@ -64,14 +62,12 @@ class Projections:
 
     def sides(self) -> list[Side]:
         """Those that may be scaled: frozen weights are left as they are."""
-        found = [side for side in (self.queries, self.keys) if side.trains]
-        if not found:
-            raise ArgumentError(
-                f"the projections of {self.site}'s queries and keys are frozen "
-                f"(requires_grad=False), and QKClip may scale neither: give it the part of the "
-                f"model that trains, as QKClip(model.decoder), or thaw one of the two"
-            )
-        return found
+        return [side for side in (self.queries, self.keys) if side.trains]
+
+    def least(self) -> float:
+        """The factor nearest to 1 of which all weights take notice: those of 16 bits round."""
+        kinds = {part.weight.dtype for side in self.sides() for part in side.slices}
+        return 1 - 2 * max((torch.finfo(kind).eps for kind in kinds), default=0.0)
 
     def sizes(self) -> list[float]:
         """How large each query head's weights are, those of its queries times those of its keys."""
