@@ -29,7 +29,7 @@ from limelight.torch.arguments import positive
 from limelight.torch.clipping.figures import figures
 from limelight.torch.clipping.followed import Followed
 from limelight.torch.clipping.ranks import Heads, Ranks
-from limelight.torch.clipping.sharded import gather_none, refuse_flattened
+from limelight.torch.clipping.sharded import to_shards, refuse_flattened
 from limelight.torch.clipping.weights import Projections, scale
 from limelight.torch.monitor import patch
 from limelight.torch.monitor.padding import Padding
@@ -158,7 +158,7 @@ class QKClip:
         if not found:
             self._say_why()
         self._evaluated = 0
-        gather_none(self.model)
+        to_shards(self.model)
         asked, done = [], []
         for name, rows, projections in self._trained(found):
             largest = rows[0]

@@ -12,7 +12,7 @@ from limelight.errors import ArgumentError
 FSDP = "torch.distributed.fsdp"  # who has not imported it has wrapped no model in it
 
 
-def gather_none(model: nn.Module) -> None:
+def to_shards(model: nn.Module) -> None:
     """Each rank back to its own part of the weights.
 
     FSDP2 leaves those of the outermost module gathered when a forward pass has ended. What is done
