@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -60,6 +62,27 @@ def test_a_sink_is_an_outcome_of_the_floor() -> None:
     for sink, short in ((-30.0, 0.5), (-math.inf, 0.0)):
         seen = ll.inspect(x, x, x, sinks=torch.tensor([sink])).health
         assert entropy_floor(seen, 0.5).item() == pytest.approx(short, abs=1e-6)
+
+
+@pytest.mark.parametrize("loss", [z_loss, partial(entropy_floor, nats=1.9)])
+def test_padding_is_left_out(loss: Callable[..., torch.Tensor]) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 7, 5)
+    text = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]])
+    mask = text[:, None, None].bool()
+    found = loss(ll.inspect(x, x, x, mask=mask).health, rows=text[:, None].bool())
+    apart = [loss(ll.inspect(*[x[i : i + 1, :, :n]] * 3).health) for i, n in enumerate((7, 4))]
+    assert loss is not z_loss or apart[1] > 0
+    sizes = torch.tensor([7.0, 4.0 if loss is z_loss else 0.0])  # four keys reach no 1.9 nats
+    torch.testing.assert_close(found, (torch.stack(apart) * sizes).sum() / sizes.sum())
+
+
+def test_rows_that_are_none() -> None:
+    for rows, told in ((torch.ones(2, 7), r"torch.float32 \[2, 7\]"),
+                       (torch.ones(2, 7, dtype=torch.bool), r"torch.bool \[2, 7\]"),
+                       ([True], "list")):  # fmt: skip
+        with pytest.raises(ArgumentError, match=rf"rows={told}: give .* to \[2, 3, 7\], True for"):
+            z_loss(health(), rows=rows)  # type: ignore[arg-type]
 
 
 def test_errors() -> None:

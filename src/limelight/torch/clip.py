@@ -29,7 +29,7 @@ from limelight.torch.arguments import positive
 from limelight.torch.clipping.figures import figures
 from limelight.torch.clipping.followed import Followed
 from limelight.torch.clipping.ranks import Heads, Ranks
-from limelight.torch.clipping.sharded import to_shards, refuse_flattened
+from limelight.torch.clipping.sharded import refuse_flattened, to_shards
 from limelight.torch.clipping.weights import Projections, scale
 from limelight.torch.monitor import patch
 from limelight.torch.monitor.padding import Padding

@@ -4,12 +4,14 @@
     loss = task_loss + 1e-4 * z_loss(seen.health) + 1e-2 * entropy_floor(seen.health, nats=0.5)
 
 Both are means over the rows that they concern, so that a weight means the same at any batch size
-and length; what a row without keys says is left out.
+and length; what a row without keys says is left out. `rows`, a boolean tensor that broadcasts to
+the health's figures, leaves out others too: attention_mask[:, None].bool() those of padding.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +24,7 @@ from limelight.torch.arguments import positive
 LARGEST = math.log(2**63)  # lengths are int64
 
 
-def z_loss(health: Health) -> Tensor:
+def z_loss(health: Health, *, rows: Tensor | None = None) -> Tensor:
     """The mean of logsumexp²: keeps logits from drifting, where a softmax alone does not care.
 
     PaLM (Chowdhery et al. 2022) adds 1e-4 of it over the output softmax, ST-MoE (Zoph et al. 2022)
@@ -35,12 +37,12 @@ def z_loss(health: Health) -> Tensor:
     1.3862943649291992
     """
     _check("z_loss", health)
-    rows = health.keys > 0
-    figure = torch.where(rows, _tensor(health.logsumexp), 0.0)
-    return figure.square().sum() / rows.sum().clamp_min(1)
+    counted = _counted(health.keys > 0, rows)
+    figure = torch.where(counted, _tensor(health.logsumexp), 0.0)
+    return figure.square().sum() / counted.sum().clamp_min(1)
 
 
-def entropy_floor(health: Health, nats: float) -> Tensor:
+def entropy_floor(health: Health, nats: float, *, rows: Tensor | None = None) -> Tensor:
     """How far rows lie below an entropy of `nats`, in the mean: keeps heads from going one-hot.
 
     Entropy that collapses goes along with training that diverges (Zhai et al. 2023). A row with
@@ -61,9 +63,9 @@ def entropy_floor(health: Health, nats: float) -> Tensor:
             f"Give a floor below the logarithm of the number of keys"
         )
     outcomes = health.keys if health.outcomes is None else health.outcomes
-    rows = outcomes >= math.exp(nats)
-    short = torch.where(rows, (nats - _tensor(health.entropy)).clamp_min(0.0), 0.0)
-    return short.sum() / rows.sum().clamp_min(1)
+    counted = _counted(outcomes >= math.exp(nats), rows)
+    short = torch.where(counted, (nats - _tensor(health.entropy)).clamp_min(0.0), 0.0)
+    return short.sum() / counted.sum().clamp_min(1)
 
 
 def _check(name: str, health: object) -> None:
@@ -72,6 +74,22 @@ def _check(name: str, health: object) -> None:
     kind = type(health).__name__
     way = "its .health" if isinstance(health, Inspection) else "what inspect(…).health gives"
     raise ArgumentError(f"{name} takes a Health, and got {kind}: give {way}")
+
+
+def _counted(concerned: Any, rows: object) -> Any:
+    """The rows that a loss is the mean over: those that it concerns, of those asked for."""
+    if rows is None:
+        return concerned
+    shape = tuple(concerned.shape)
+    if isinstance(rows, Tensor) and rows.dtype == torch.bool and rows.ndim <= len(shape):
+        sizes = zip(rows.shape[::-1], shape[::-1], strict=False)
+        if all(given in (1, wanted) for given, wanted in sizes):
+            return concerned & rows
+    came = f"{rows.dtype} {list(rows.shape)}" if isinstance(rows, Tensor) else type(rows).__name__
+    raise ArgumentError(
+        f"rows={came}: give a boolean tensor that broadcasts to {list(shape)}, True for the rows "
+        f"that count, such as attention_mask[:, None].bool()"
+    )
 
 
 def _tensor(figure: object) -> Tensor:
