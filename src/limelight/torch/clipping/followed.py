@@ -18,7 +18,7 @@ from limelight.torch.projections import OTHERWISE
 MOVES = 2 / 3  # a head whose weights, queries' times keys', fell to this or less
 STAYS = 0.9  # and that keeps this much of its logits
 STEPS = 3  # times running does not follow its projections
-GROWS = 1.5  # logits so many times those for which it was left alone: it is tried again
+GROWS = 1.5  # logits so many times any for which it was left alone or tried: it is tried again
 CALLER = 4  # whose line a warning names: that of step(), which torch.no_grad wraps
 
 
@@ -31,8 +31,8 @@ class Followed:
         self._unknown = self._before = unknown  # of heads that were scaled far back, else infinite
         self._size = self._earlier = unknown  # of the weights in the last pass, and in that before
         self._stayed = [0] * len(unknown)
-        self._left: list[float] | None = None  # how far the logits went when it was left alone
-        self._said = self._told = False
+        self._most = [0.0] * len(unknown)  # how far logits went when it was left alone or tried
+        self._left = self._said = self._told = False
 
     def factors(self, limit: float, figures: Sequence[Sequence[float]]) -> list[float]:
         """By the rows of `figures.figures`. Why a head or a site is left alone is said once."""
@@ -54,23 +54,20 @@ class Followed:
             fell = self._size[head] <= MOVES * self._earlier[head]
             self._stayed[head] = self._stayed[head] + 1 if stays and fell else 0
         longest = max(self._stayed)
-        if self._left is None and longest >= STEPS:
-            self._left = list(reach)
+        if not self._left and longest >= STEPS:
+            self._left = True
+            self._most = list(map(max, self._most, reach))
             self._tell(limit, largest, self._stayed.index(longest))
-        elif self._left is not None and self._grew(reach):
-            self._left = None
-        factors = factors if self._left is None else [1.0] * len(factors)
+        elif self._left and any(
+            now > GROWS * most for most, now in zip(self._most, reach, strict=True)
+        ):
+            # Those of activations that grow as fast as the weights are scaled stay too, until now.
+            self._left = False
+            self._most = list(map(max, self._most, reach))
+        factors = [1.0] * len(factors) if self._left else factors
         self._before = [now if factor <= MOVES else math.inf
                         for now, factor in zip(reach, factors, strict=True)]  # fmt: skip
         return factors
-
-    def _grew(self, reach: Sequence[float]) -> bool:
-        """Whether logits went on growing where nothing is scaled.
-
-        Those of activations that grow as fast as the weights are scaled stay too, until then.
-        """
-        before = self._left or reach
-        return any(GROWS * most < now for most, now in zip(before, reach, strict=True))
 
     def _tell(self, limit: float, largest: Sequence[float], head: int) -> None:
         if self._told:
