@@ -182,6 +182,17 @@ def test_a_monitor_is_a_monitor() -> None:
         QKClip(grown(), monitor="run.jsonl")
 
 
+def test_one_at_a_time() -> None:
+    layer = grown()
+    with QKClip(layer):
+        with pytest.raises(ArgumentError, match=r"SelfAttention is open, .* twice: close\(\)"):
+            QKClip(layer)
+        with QKClip(grown()):
+            pass
+    with QKClip(layer):
+        pass
+
+
 def test_passes_in_evaluation_mode_alone_are_said_once() -> None:
     layer, x = grown().eval(), torch.randn(2, 9, 16)
     with QKClip(layer, 5.0) as clip:

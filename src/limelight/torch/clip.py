@@ -96,13 +96,19 @@ class QKClip:
                 f"one, as monitor=Monitor(model, 'run.jsonl')"
             )
         refuse_flattened(model)
+        self._inner = patch.bare(model)
+        if any(isinstance(one, QKClip) and one._inner is self._inner for one in bridge.observers):
+            raise ArgumentError(
+                f"a QKClip of this {type(self._inner).__name__} is open, and two would scale its "
+                f"heads twice: close() that one, or leave its with block, before another is made"
+            )
         self._largest: dict[str, Tensor] = {}  # figures of the passes since the last step
         self.limit = limit
         self.model, self.monitor, self.count = model, monitor, 0
         self._heads: dict[str, Heads] = {}
         self._projections: dict[str, Projections | None] = {}
         self._followed: dict[str, Followed] = {}
-        self._ranks, self._inner = Ranks(model, group), patch.bare(model)
+        self._ranks = Ranks(model, group)
         self._patch, self._padding = patch.Patch(model, sdpa=sdpa), Padding(model)
         self._silent = True  # no pass has counted yet, and that was not said either
         self._evaluated = 0  # passes in evaluation mode since the last step
