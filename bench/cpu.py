@@ -4,7 +4,8 @@ Each line alternates the two in one process and gives medians; the ratio is the 
 ratios of neighbouring runs, so that a busy machine slows both alike. "Here" is limelight.inspect as
 a user calls it, output AND health, on NumPy arrays (tensors for bfloat16 and for gradients);
 torch's scaled_dot_product_attention gives the output alone. The eager formula is the one that
-yields the same health. The limits are measured too: a large matrix product, and reading memory.
+yields the same health. Dropout stands beside the same call without it. The limits are measured too:
+a large matrix product, and reading memory.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import torch.nn.functional as F
 
 import limelight as ll
 from limelight.engines import native
+from limelight.torch import attention
 
 HERE = Path(__file__).parent / "results"
 Run = Callable[[], Any]
@@ -123,6 +125,21 @@ def eager(heads: int, n: int, d: int, causal: bool) -> Work:
     return inspecting(q, k, v, causal=causal), theirs, flops, "GFLOP/s"
 
 
+def dropping(dtype: str, back: bool, d: int, causal: bool) -> Work:
+    heads, n = 768 // d, 2048
+    q, k, v = tensors((1, heads, n, d), n, heads, dtype)
+    leaves = [x.requires_grad_(back) for x in (q, k, v)]
+    grad, mask = torch.randn(q.shape).to(q.dtype), ll.Causal() if causal else None
+
+    def run(share: float) -> None:
+        output = attention(*leaves, mask=mask, dropout=share)
+        if back:
+            torch.autograd.grad(output, leaves, grad)
+
+    flops = (14 if back else 4) * heads * n * n * d * (0.5 if causal else 1)
+    return partial(run, 0.1), partial(run, 0.0), flops, "GFLOP/s"
+
+
 def table() -> list[tuple[str, float, Callable[[], Work]]]:
     """What is measured, the least that must come out, and how to make it."""
     lines: list[tuple[str, float, Callable[[], Work]]] = []
@@ -155,6 +172,11 @@ def table() -> list[tuple[str, float, Callable[[], Work]]]:
         for causal, must in zip((False, True), musts, strict=True):
             name = f"{what}, float32, n 2048, d 64, {_word(causal)}"
             add(name, must, make, 12, 2048, 64, causal)
+    for dtype in ("float32", "bfloat16"):
+        for back, what in ((False, "forward"), (True, "forward + backward")):
+            for d in (64, 128):
+                name = f"dropout 0.1 beside none, {what}, {dtype}, n 2048, d {d}, causal"
+                add(name, 0.87, dropping, dtype, back, d, True)
     return lines
 
 
@@ -290,7 +312,7 @@ def report(about: dict[str, Any], machine: dict[str, float], lines: list[Line]) 
     text += [f"- {name}: {value:.0f}" for name, value in machine.items()]
     text += [
         "",
-        "| work | here, ms | | torch, ms | ratio | at least |",
+        "| work | here, ms | | the other, ms | ratio | at least |",
         "|---|---|---|---|---|---|",
     ]
     for line in lines:
