@@ -7,6 +7,8 @@ NumPy lacks, goes as float32) and their arrays come back as tensors of the call'
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import torch
@@ -29,17 +31,17 @@ class Place:
     """What a module's calls are known by: a key, which no other module has.
 
     It goes through operators and compiled graphs as text. A copy, and what is loaded from a file,
-    is another module, and has none.
+    is another module, and has none: an empty one, which a process without limelight can read.
     """
 
-    def __init__(self, key: str = "") -> None:
+    def __init__(self, key: str) -> None:
         self.key = key
 
-    def __reduce__(self) -> tuple[type[Place], tuple[()]]:
-        return Place, ()
+    def __reduce__(self) -> tuple[partial[SimpleNamespace], tuple[()]]:
+        return partial(SimpleNamespace, key=""), ()
 
 
-_NOWHERE = Place()
+_NOWHERE = Place("")
 Pass = tuple[Call, State]  # what was asked, and what came out
 
 
@@ -63,7 +65,11 @@ def forward(call: Call, engine: str, *, health: bool, site: str = "") -> State:
 
 def key_of(module: Any) -> str:
     """The key of a module that someone listens to; of any other, an empty one."""
-    key: str = getattr(module, SITE, _NOWHERE).key
+    if torch.compiler.is_compiling():
+        place = getattr(module, SITE, _NOWHERE)
+    else:  # a module takes a microsecond to say that it has none; what it has lies in its dict
+        place = module.__dict__.get(SITE, _NOWHERE)
+    key: str = place.key
     return key
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -92,10 +92,16 @@ class Monitor:
         self._tallies: dict[str, Tally] = {}
         self._unnamed = self._evaluated = 0
         self._open = True
-        self._journal = Journal(path) if path is not None and self._first else None
         targets = {"tensorboard": tensorboard, "wandb": wandb, "mlflow": mlflow}
-        self._boards = boards(**targets) if self._first else []
-        self._patch, self._padding = patch.Patch(model, sdpa=sdpa), Padding(model)
+        with ExitStack() as undo:
+            self._journal = Journal(path) if path is not None and self._first else None
+            if self._journal is not None:
+                undo.callback(self._journal.close)
+            self._boards = boards(**targets) if self._first else []
+            self._patch = patch.Patch(model, sdpa=sdpa)
+            undo.callback(self._patch.remove)
+            self._padding = Padding(model)
+            undo.pop_all()
         self._write({
             "kind": "run", "format": FORMAT, "version": VERSION, "every": every,
             "started": time.time(), "model": type(patch.bare(model)).__name__,

@@ -8,42 +8,70 @@ import torch
 from torch import Tensor, nn
 
 from limelight.torch.arguments import by_name
+from limelight.torch.monitor.hooks import Hook
 from limelight.torch.monitor.patch import bare
 
 OWN, DECODER = "attention_mask", "decoder_attention_mask"
+_told: list[tuple[nn.Module, dict[str, Any]]] = []  # by the forwards under way, the innermost last
 
 
 class Padding:
     """Listens to what the model is called with; undone by remove().
 
-    A pass inside a compiled model is not heard, unless the monitor was given the compiled one: all
-    of its rows then count.
+    What a pass was told is forgotten when it is over. A pass inside a compiled model is not heard,
+    unless the monitor was given the compiled one: all of its rows then count.
     """
 
     def __init__(self, model: nn.Module) -> None:
         inner = bare(model)
-        self._inner, config = inner, getattr(inner, "config", None)
-        self._two_sides = bool(getattr(config, "is_encoder_decoder", False))
-        self._told: dict[str, Any] = {}
-        self._hooks = [
-            module.register_forward_pre_hook(self._hear, with_kwargs=True)
-            for module in dict.fromkeys((model, inner))
-        ]
+        self._two_sides = bool(getattr(getattr(inner, "config", None), "is_encoder_decoder", False))
+        self._whole = {model, inner}
+        self._hooks: list[tuple[Hook, nn.Module]] = []
+        try:
+            for module in self._whole:
+                if not isinstance(module, torch.jit.ScriptModule):
+                    self._put(HEAR, module)
+                    self._put(FORGET, module)
+        except BaseException:
+            self.remove()
+            raise
 
     def rows(self, site: str, batch: int, queries: int) -> Tensor | None:
         """Bool [batch, queries], False for padding; None where nothing was told of these rows."""
+        named = next((said for module, said in reversed(_told) if module in self._whole), None)
         decoder = self._two_sides and "decoder" in site.split(".")
-        told = self._told.get(DECODER if decoder else OWN)
+        told = named and named[DECODER if decoder else OWN]
         if not isinstance(told, Tensor) or told.shape != (batch, queries):
             return None
         return told != 0
 
     def remove(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks, self._told = [], {}
+        for hook, module in self._hooks:
+            if hook.take(module):  # perhaps amid a pass, whose end nobody hears then
+                _told[:] = [entry for entry in _told if entry[0] is not module]
+        self._hooks = []
 
-    def _hear(self, _: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def _put(self, hook: Hook, module: nn.Module) -> None:
+        self._hooks.append((hook, module))
+        hook.put(module)
+
+
+class _Hear(Hook):
+    before = named = True
+
+    def __call__(self, module: nn.Module, *asked: Any) -> None:
         if not torch.compiler.is_compiling():
-            asked = by_name(self._inner, given, named)
-            self._told = {name: asked.get(name) for name in (OWN, DECODER)}
+            told = by_name(bare(module), *asked)
+            _told.append((module, {name: told.get(name) for name in (OWN, DECODER)}))
+
+
+class _Forget(Hook):
+    def __call__(self, module: nn.Module, *_: Any) -> None:
+        if not torch.compiler.is_compiling():
+            for place in range(len(_told) - 1, -1, -1):
+                if _told[place][0] is module:
+                    del _told[place:]
+                    return
+
+
+HEAR, FORGET = _Hear(), _Forget()

@@ -13,8 +13,9 @@ from torch import nn
 
 from limelight.torch import bridge, sdpa
 from limelight.torch.bridge import MARK, SITE, Place
+from limelight.torch.monitor.hooks import Hook
+from limelight.torch.monitor.running import Named, hooks, stack
 
-_stack = bridge.running
 _patches: list[Patch] = []
 # A module keeps its place as long as it lives: of one patched again the graphs say the same.
 _places: WeakKeyDictionary[nn.Module, Place] = WeakKeyDictionary()
@@ -25,33 +26,38 @@ _begun: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # how often a m
 class Patch:
     """Gives every module of a model its place, and knows its path by it; undone by remove().
 
-    Hooks keep track of which module is running. With `sdpa`, torch.nn.functional's
-    scaled_dot_product_attention becomes limelight's, and nn.MultiheadAttention and
-    nn.TransformerEncoder leave their fast path, on which they do not call it. nn.MultiheadAttention
-    asked for its weights does not call it either; then the same attention runs once more, without
-    them, in the steps that are seen. `compiles` is whether the model may run compiled meanwhile.
+    Hooks keep track of which module is running; TorchScript takes none, and its calls are those of
+    the module around it. With `sdpa`, torch.nn.functional's scaled_dot_product_attention becomes
+    limelight's, and nn.MultiheadAttention and nn.TransformerEncoder leave their fast path, on which
+    they do not call it. nn.MultiheadAttention asked for its weights does not call it either; then
+    the same attention runs once more, without them, in the steps that are seen. `compiles` is
+    whether the model may run compiled meanwhile.
     """
 
     def __init__(self, model: nn.Module, *, sdpa: bool, compiles: bool = True) -> None:
         self.sdpa, self.compiles = sdpa, compiles
         self._paths: dict[str, str] = {}  # by the key of a place
         self._placed: list[nn.Module] = []
-        self._hooks: list[Any] = []
+        self._hooks: list[tuple[Hook, nn.Module]] = []
         inner = bare(model)
         self.modules: dict[str, nn.Module] = {}  # by the path that people know
-        for path, module in inner.named_modules():
-            name = plain(path) or type(module).__name__
-            self.modules[name] = module
-            self._place(module, name)
-        if model is not inner:
-            self._place(model, "")
         self._outer = dict.fromkeys((model, inner))
-        self._hooks += [module.register_forward_pre_hook(_begin) for module in self._outer]
         self._seen = self._forwards()
+        try:
+            for path, module in inner.named_modules():
+                if not isinstance(module, torch.jit.ScriptModule):
+                    name = plain(path) or type(module).__name__
+                    self.modules[name] = module
+                    self._place(module, name)
+            if model is not inner:
+                self._place(model, "")
+            if sdpa and compiles:
+                torch.compiler.allow_in_graph(_whole)
+        except BaseException:
+            self._unplace()
+            raise
         if compiles and not any(patch.compiles for patch in _patches):
             _guard_hooks()
-        if sdpa and compiles:
-            torch.compiler.allow_in_graph(_whole)
         if sdpa and not any(patch.sdpa for patch in _patches):
             _stand_in()
         _patches.append(self)
@@ -68,7 +74,13 @@ class Patch:
 
     def ran(self) -> bool:
         """Whether the model's forward began since this was last asked; the compiled one's, if it
-        was the compiled one that was given."""
+        was the compiled one that was given.
+
+        It is asked between steps, when none is under way: one that an interrupt ended (Ctrl+C),
+        after which no hook runs, has left its modules among those that run.
+        """
+        left = [place for place, m in enumerate(stack) if bridge.key_of(m) in self._paths]
+        del stack[min(left, default=len(stack)) :]
         before, self._seen = self._seen, self._forwards()
         return self._seen > before
 
@@ -76,19 +88,14 @@ class Patch:
         if self not in _patches:
             return
         _patches.remove(self)
-        for module in self._placed:
-            if not any(bridge.key_of(module) in patch._paths for patch in _patches):
-                module.__dict__.pop(SITE, None)
-        for hook in self._hooks:
-            hook.remove()
+        self._unplace()
         if self.sdpa and not any(patch.sdpa for patch in _patches):
             _stand_back()
         if self.compiles and not any(patch.compiles for patch in _patches):
             torch._dynamo.config.skip_nnmodule_hook_guards = _unguarded
         if not _patches:
-            _stack.clear()
+            stack.clear()
             bridge.listening = False
-        self._placed, self._hooks = [], []
 
     def _place(self, module: nn.Module, path: str) -> None:
         if module not in _places:
@@ -96,10 +103,17 @@ class Patch:
         module.__dict__[SITE] = _places[module]
         self._paths[_places[module].key] = path
         self._placed.append(module)
-        if not _is_leaf(module):
-            enter = _enter if path else _enter_wrapper
-            self._hooks.append(module.register_forward_pre_hook(enter))
-            self._hooks.append(module.register_forward_hook(_leave, always_call=True))
+        for hook in (*hooks(module, wraps=not path), *((BEGIN,) if module in self._outer else ())):
+            self._hooks.append((hook, module))
+            hook.put(module)
+
+    def _unplace(self) -> None:
+        for module in self._placed:
+            if not any(_places[module].key in patch._paths for patch in _patches):
+                module.__dict__.pop(SITE, None)
+        for hook, module in self._hooks:
+            hook.take(module)
+        self._placed, self._hooks = [], []
 
     def _forwards(self) -> int:
         return sum(_begun.get(module, 0) for module in self._outer)
@@ -107,7 +121,7 @@ class Patch:
 
 def running() -> Sequence[nn.Module]:
     """The modules whose forward is under way, the innermost last."""
-    return _stack
+    return stack
 
 
 def plain(path: str) -> str:
@@ -199,20 +213,13 @@ class _MultiHead:
 multi_head = _MultiHead()
 
 
-class _Named:
-    """Stands among the running modules for one of which its key is all that may be known."""
-
-    def __init__(self, key: str) -> None:
-        setattr(self, SITE, Place(key))
-
-
 def _whole(key: str, seen: bool, *given: Any, **named: Any) -> Any:
     """What goes into a compiled graph as it is, and is gone through when the hooks are over."""
-    _stack.append(_Named(key))
+    stack.append(Named(key))
     try:
         return multi_head.run(seen, *given, **named)
     finally:
-        _stack.pop()
+        stack.pop()
 
 
 def _without_weights(*given: Any, **named: Any) -> torch.Tensor | None:
@@ -236,27 +243,12 @@ def arguments_of(*given: Any, **named: Any) -> BoundArguments:
     return asked
 
 
-def _begin(module: nn.Module, _: Any) -> None:
-    if not torch.compiler.is_compiling():
-        _begun[module] = _begun.get(module, 0) + 1
+class _Begin(Hook):
+    before = True
+
+    def __call__(self, module: nn.Module, *_: Any) -> None:
+        if not torch.compiler.is_compiling():
+            _begun[module] = _begun.get(module, 0) + 1
 
 
-def _enter(module: nn.Module, _: Any) -> None:
-    _stack.append(module)
-
-
-def _enter_wrapper(module: nn.Module, _: Any) -> None:
-    """torch.compile, which looks into the list, cannot meet its own wrapper there."""
-    _stack.append(_Named(bridge.key_of(module)))
-
-
-def _leave(module: nn.Module, *_: Any) -> None:
-    if _stack:
-        _stack.pop()
-
-
-def _is_leaf(module: nn.Module) -> bool:
-    """Torch's own layers without children call no attention."""
-    return type(module).__module__.startswith("torch.nn") and not any(
-        True for _ in module.children()
-    )
+BEGIN = _Begin()

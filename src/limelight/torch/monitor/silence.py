@@ -17,6 +17,8 @@ def why(model: nn.Module, *, ran: bool, evaluated: int, sdpa: bool) -> str:
     """
     inner = bare(model)
     name = type(inner).__name__
+    if isinstance(inner, torch.jit.ScriptModule):
+        return "the model is TorchScript, which hides its attention: watch what it was made of"
     if evaluated:
         passes = "a pass was" if evaluated == 1 else f"{evaluated} passes were"
         return f"{passes} made in evaluation mode, which do not count: call model.train()"
