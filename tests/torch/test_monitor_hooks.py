@@ -270,8 +270,8 @@ class Refuses(nn.Linear):
 @pytest.mark.parametrize("what", [Monitor, QKClip, Patch, Padding])
 def test_what_could_not_be_opened_leaves_nothing(what: Any, monkeypatch: Any) -> None:
     model = nn.Sequential(SelfAttention(16, 2), Refuses(16, 16))
-    if what is Padding:
-        model = Refuses(16, 16)
+    if what is Padding:  # which looks at parts that see alone
+        model = nn.ModuleDict({"audio": Direct(), "visual": Refuses(16, 16)})
     before = nn.functional.scaled_dot_product_attention
     options = {} if what is Padding else {"sdpa": True}
     with pytest.raises(RuntimeError, match="not on me"):

@@ -19,6 +19,9 @@ X = torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(0))
 MASK = torch.ones(2, 9, dtype=torch.long)
 MASK[:, 3:] = 0
 IDS = torch.randint(3, 31, (2, 9), generator=torch.Generator().manual_seed(0))
+SMALL = {
+    "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -117,6 +120,51 @@ def test_a_compiled_model_that_was_given_is_heard() -> None:
         assert rows(monitor) == {"part.0": 6}
         model(X)
         assert rows(monitor) == {"part.0": 18}
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_a_text_s_padding_is_none_of_the_image_s(compiled: bool) -> None:
+    """Of CLIP with as many patches as tokens."""
+    config = transformers.CLIPConfig(
+        text_config={**SMALL, "vocab_size": 31, "max_position_embeddings": 16, "bos_token_id": 1,
+                     "eos_token_id": 2, "pad_token_id": 0},
+        vision_config={**SMALL, "image_size": 12, "patch_size": 4}, projection_dim=8,
+    )  # fmt: skip
+    made: Any = transformers.CLIPModel._from_config(config, attn_implementation="limelight")
+    ids, pixels = torch.randint(3, 31, (2, 10)), torch.randn(2, 3, 12, 12)
+    mask = torch.ones(2, 10, dtype=torch.long)
+    mask[:, 3:] = 0
+    model = torch.compile(made.train(), backend="eager") if compiled else made.train()
+    with Monitor(model, every=1) as monitor:
+        model(input_ids=ids, pixel_values=pixels, attention_mask=mask)
+        assert sorted((name[:4], n) for name, n in rows(monitor).items()) == [
+            ("text", 6), ("visi", 20)
+        ]  # fmt: skip
+
+
+def test_a_part_that_hears_sound_has_a_mask_of_its_own() -> None:
+    """And a model that is that part reads its own, under whatever name."""
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.audio_tower, self.language_model = Text(), Text()
+
+        def forward(self, sound: Any, x: Any, attention_mask: Any, sound_mask: Any) -> Any:
+            return self.language_model(self.audio_tower(sound, sound_mask) + x, attention_mask)
+
+    model, other = Both(), torch.ones(2, 9)
+    other[0, 7:] = 0
+    with Monitor(model, every=1) as monitor:
+        model(X, X, MASK, other)
+        assert rows(monitor) == {"audio_tower.part.0": 16, "language_model.part.0": 6}
+        model(X, X, MASK, None)
+        assert rows(monitor) == {"audio_tower.part.0": 18, "language_model.part.0": 6}
+        model.audio_tower(X, other)
+        assert rows(monitor) == {"audio_tower.part.0": 16}
+    with Monitor(model.audio_tower, every=1) as monitor:
+        model(X, X, MASK, other)
+        assert rows(monitor) == {"part.0": 16}
 
 
 def test_both_sides_of_an_encoder_and_decoder() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -9,26 +10,36 @@ from torch import Tensor, nn
 
 from limelight.torch.arguments import by_name
 from limelight.torch.monitor.hooks import Hook
-from limelight.torch.monitor.patch import bare
+from limelight.torch.monitor.patch import bare, plain
 
 OWN, DECODER = "attention_mask", "decoder_attention_mask"
+# What reads pictures or sound, as models call it: CLIP's vision_model, Qwen's visual, audio_tower.
+_READS = re.compile(
+    r"(.+_)?(vision|visual|image|video|audio|speech)(_(model|tower|encoder|backbone))?|qformer"
+)
 _told: list[tuple[nn.Module, dict[str, Any]]] = []  # by the forwards under way, the innermost last
 
 
 class Padding:
     """Listens to what the model is called with; undone by remove().
 
-    What a pass was told is forgotten when it is over. A pass inside a compiled model is not heard,
-    unless the monitor was given the compiled one: all of its rows then count.
+    What a pass was told is forgotten when it is over. A part that reads pictures or sound has rows
+    of its own, of which the model's attention_mask says nothing, however many they are: of those
+    counts what the part itself is told. A pass inside a compiled model is not heard, unless the
+    monitor was given the compiled one: all of its rows then count.
     """
 
     def __init__(self, model: nn.Module) -> None:
         inner = bare(model)
         self._two_sides = bool(getattr(getattr(inner, "config", None), "is_encoder_decoder", False))
         self._whole = {model, inner}
+        self._parts = {
+            plain(path): module for path, module in inner.named_modules()
+            if _READS.fullmatch(path.rpartition(".")[2])
+        }  # fmt: skip
         self._hooks: list[tuple[Hook, nn.Module]] = []
         try:
-            for module in self._whole:
+            for module in {*self._whole, *self._parts.values()}:
                 if not isinstance(module, torch.jit.ScriptModule):
                     self._put(HEAR, module)
                     self._put(FORGET, module)
@@ -38,8 +49,10 @@ class Padding:
 
     def rows(self, site: str, batch: int, queries: int) -> Tensor | None:
         """Bool [batch, queries], False for padding; None where nothing was told of these rows."""
-        named = next((said for module, said in reversed(_told) if module in self._whole), None)
-        decoder = self._two_sides and "decoder" in site.split(".")
+        part = max((p for p in self._parts if f"{site}.".startswith(f"{p}.")), key=len, default="")
+        listeners = {self._parts[part]} if part else self._whole
+        named = next((said for module, said in reversed(_told) if module in listeners), None)
+        decoder = self._two_sides and not part and "decoder" in site.split(".")
         told = named and named[DECODER if decoder else OWN]
         if not isinstance(told, Tensor) or told.shape != (batch, queries):
             return None
