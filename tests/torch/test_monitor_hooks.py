@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.utils.checkpoint import checkpoint
 
 import limelight as ll
@@ -295,3 +295,20 @@ def test_a_module_that_nobody_watches_is_not_searched() -> None:
             return super().__getattr__(name)
 
     Searched(16, 2)(X)
+
+
+def test_evaluation_of_the_model_inside_its_wrapper() -> None:
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        wrapped = nn.parallel.DistributedDataParallel(nn.Sequential(SelfAttention(16, 2)))
+        with Monitor(wrapped, every=1) as monitor:
+            wrapped.module.eval()
+            wrapped.module(X)
+            wrapped(X)
+            with pytest.warns(MonitorWarning, match="2 passes were made in evaluation mode"):
+                monitor.step()
+            wrapped.module.train()
+            wrapped(X)
+            assert names(monitor.step()) == ["0"]
+    finally:
+        distributed.destroy_process_group()

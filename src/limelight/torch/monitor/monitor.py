@@ -59,8 +59,9 @@ class Monitor:
     sdpa          put limelight in place of torch's function while the monitor is open
     start         the number of the first step, for a resumed run
 
-    Only passes in training mode count (`model.training`), and a checkpointed part counts once. Rows
-    that the model's `attention_mask` (two axes) calls padding do not count.
+    Only passes in training mode count (`model.training`; inside DDP, that of the model), and a
+    checkpointed part counts once. Rows that the model's `attention_mask` (two axes) calls padding
+    do not count.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Monitor:
                 f"every={every!r}: give the number of steps from one record to the next, at least 1"
             )
         self.model, self.every, self.count = model, int(every), start
+        self._inner = patch.bare(model)  # its mode counts: ddp.module.eval() leaves DDP's as it was
         self.records: list[dict[str, Any]] = []
         self.alarms, self.on_alarm, self.group = Alarms(alarms), on_alarm, group
         self._first = _rank(group) == 0
@@ -104,7 +106,7 @@ class Monitor:
             undo.pop_all()
         self._write({
             "kind": "run", "format": FORMAT, "version": VERSION, "every": every,
-            "started": time.time(), "model": type(patch.bare(model)).__name__,
+            "started": time.time(), "model": type(self._inner).__name__,
             "alarms": [rule.to_dict() for rule in self.alarms.rules],
         })  # fmt: skip
         self._listen()
@@ -174,7 +176,7 @@ class Monitor:
         name = self._patch.named(site)
         if name is None:
             return
-        if self.model.training:
+        if self._inner.training:
             self._guarded(lambda: self._count(name, passes))
         else:
             self._evaluated += 1
