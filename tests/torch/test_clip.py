@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from limelight.errors import ArgumentError
-from limelight.torch import Monitor, QKClip, SelfAttention
+from limelight.torch import Monitor, QKClip, SelfAttention, attention
 from tests.torch.models import Language, batch
 from tests.torch.ranks import MOST, on
 
@@ -180,6 +180,18 @@ def test_what_it_refuses() -> None:
 def test_a_monitor_is_a_monitor() -> None:
     with pytest.raises(ArgumentError, match=r"monitor='run.jsonl': .* of a Monitor.*give one, as"):
         QKClip(grown(), monitor="run.jsonl")
+
+
+def test_a_call_may_name_itself() -> None:
+    class Named(SelfAttention):
+        def forward(self, x: torch.Tensor, **_: Any) -> torch.Tensor:
+            return self._join(attention(*self.project(x), site="mine"))
+
+    torch.manual_seed(0)
+    layer = Named(16, 4)
+    with QKClip(nn.Sequential(layer), 1e-3) as clip:
+        clip.model(torch.randn(2, 9, 16))
+        assert {one.site for one in clip.step()} == {"0"}
 
 
 def test_one_at_a_time() -> None:

@@ -128,7 +128,7 @@ class QKClip:
     @torch.no_grad()
     def observe(self, site: str, passes: Sequence[bridge.Pass]) -> None:
         """What the operator reports of one attention: the largest logit of each head is kept."""
-        name = self._patch.named(site)
+        name = self._patch.path(site)
         if not name:
             return
         if not self._inner.training:
@@ -247,13 +247,7 @@ class QKClip:
         return [(name, found[name], here[name]) for name in here if name not in frozen]
 
     def _find(self, name: str, heads: Heads) -> Projections:
-        module = self._patch.modules.get(name)
-        if module is None:
-            raise ArgumentError(
-                f"attention ran under the name {name!r}, which is no module of this model: QKClip "
-                f"scales the projections of the module that calls attention. Give it the whole "
-                f"model that is trained, and close() it before modules are replaced"
-            )
+        module = self._patch.modules[name]
         late = [
             path
             for path, child in module.named_modules()

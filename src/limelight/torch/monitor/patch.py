@@ -68,9 +68,12 @@ class Patch:
 
         It is empty where the model was running, and which module, nobody knows.
         """
-        key, _, name = site.partition(" ")
-        path = self._paths.get(key)
+        path, name = self.path(site), site.partition(" ")[2]
         return None if path is None else name or path
+
+    def path(self, site: str) -> str | None:
+        """The path of the module whose call a site is, whatever the call names itself."""
+        return self._paths.get(site.partition(" ")[0])
 
     def ran(self) -> bool:
         """Whether the model's forward began since this was last asked; the compiled one's, if it
