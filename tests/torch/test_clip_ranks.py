@@ -13,35 +13,15 @@ from torch import Tensor, nn
 from limelight.errors import ArgumentError
 from limelight.torch import QKClip, SelfAttention
 from limelight.torch.clipping.followed import STEPS
+from tests.torch.plans import DROPPED, PLANS, Plan, given, model
 from tests.torch.ranks import MOST, on
 from tests.torch.test_clip_figures import Normalised
-
-Plan = list[list[list[int]]]  # for each step, for each rank: the layers that run
-
-DROPPED: Plan = [[[0, 1], [0, 2]], [[0, 1, 2], [0, 1, 2]], [[2], [0]]]
-PLANS: dict[str, Plan] = {
-    "each another layer": DROPPED,
-    "one nothing": [[[0, 1, 2], []], [[0, 1], []], [[], [0, 2]]],
-    "one more": [[[0, 1], [0]], [[0, 1], [0]], [[0], [0, 1, 2]]],
-    "nothing at first": [[[], []], [[1], []], [[], []], [[0, 2], [1]]],
-    "always the same": [[[0, 1, 2], [0, 1, 2]]] * 3,
-}
-
-
-def _model() -> nn.ModuleList:
-    torch.manual_seed(0)
-    return nn.ModuleList(SelfAttention(16, 4, key_heads=2) for _ in range(3))
-
-
-def _input(step: int, rank: int, layer: int) -> Tensor:
-    torch.manual_seed(100 * step + 10 * rank + layer)
-    return (1 + 3 * rank) * torch.randn(2, 5, 16)
 
 
 def _steps(group: Any, plan: Plan) -> tuple[dict[str, Tensor], list[list[Any]], list[int]]:
     """The weights, what was done, and how many collectives each step took."""
     ranks = range(2) if group is None else [dist.get_rank(group)]
-    model, done, calls = _model(), [], []
+    layers, done, calls = model(), [], []
     real = dist.all_reduce, dist.all_gather_object
     counted: list[str] = []
 
@@ -50,17 +30,17 @@ def _steps(group: Any, plan: Plan) -> tuple[dict[str, Tensor], list[list[Any]], 
 
     dist.all_reduce, dist.all_gather_object = count("reduce", real[0]), count("gather", real[1])
     try:
-        with QKClip(model, limit=0.5, group=group) as clip:
+        with QKClip(layers, limit=0.5, group=group) as clip:
             for step, runs in enumerate(plan):
                 for rank in ranks:
                     for layer in runs[rank]:
-                        model[layer](_input(step, rank, layer))
+                        layers[layer](given(step, rank, layer))
                 counted.clear()
                 done.append(clip.step())
                 calls.append(len(counted))
     finally:
         dist.all_reduce, dist.all_gather_object = real
-    return {name: weight.detach() for name, weight in model.named_parameters()}, done, calls
+    return {name: weight.detach() for name, weight in layers.named_parameters()}, done, calls
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)

@@ -94,6 +94,8 @@ def test_errors() -> None:
         entropy_floor(seen, 800.0)
     with pytest.raises(ArgumentError, match="inspect torch tensors"):
         z_loss(ll.inspect(x, x, x).health)
+    with pytest.raises(ArgumentError, match="inspect torch tensors"):
+        z_loss(ll.inspect(x, x, x).health, rows=torch.ones(3, dtype=torch.bool))
     for given, way in ((ll.inspect(x, x, x), r"Inspection: give its \.health"),
                        (None, r"NoneType: give what inspect"),
                        (seen.entropy, r"Tensor: give what inspect")):  # fmt: skip

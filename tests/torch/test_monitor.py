@@ -127,6 +127,25 @@ def test_micro_batches_count_together_and_evaluation_does_not() -> None:
     assert record["sites"][0]["rows"] == 4 * 22
 
 
+def test_a_step_or_an_end_amid_a_pause() -> None:
+    model = Language()
+    with Monitor(model, every=1) as monitor:
+        with monitor.paused():
+            with monitor.paused():
+                pass
+            model.loss(batch(2))
+            with pytest.warns(MonitorWarning):
+                monitor.step()
+            model.loss(batch(2))
+        model.loss(batch(2))
+        record = monitor.step()
+        assert record is not None
+        assert record["sites"][0]["rows"] == 4 * 22
+        with monitor.paused():
+            monitor.close()
+        assert monitor not in bridge.observers
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_checkpointed_block_counts_once(reentrant: bool) -> None:
     model = Language()
@@ -506,8 +525,9 @@ def test_tensorboard(opened: bool, tmp_path: Path) -> None:
 
 
 def test_bad_arguments(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="at least 1"):
-        Monitor(Language(), every=0)
+    for every in (0, 1.5, True, "1"):
+        with pytest.raises(ArgumentError, match="at least 1"):
+            Monitor(Language(), every=every)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="watches a torch module, and got str"):
         Monitor("model")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match=r"give a list of limelight\.torch\.Alarm"):

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import limelight as ll
 from limelight.torch import Monitor, QKClip, SelfAttention, bridge
+from limelight.torch.monitor import patch
 from limelight.torch.monitor.monitor import MonitorWarning
 from limelight.torch.monitor.padding import Padding
 from limelight.torch.monitor.patch import Patch
@@ -286,6 +287,20 @@ def test_what_could_not_be_opened_leaves_nothing(what: Any, monkeypatch: Any) ->
     assert not bridge.listening
     assert not bridge.observers
     assert torch._dynamo.config.skip_nnmodule_hook_guards
+
+
+@pytest.mark.parametrize("where", ["clip", "monitor.monitor"])
+def test_what_fails_last_undoes_what_was_done(where: str, monkeypatch: Any) -> None:
+    def fails(model: nn.Module) -> None:
+        raise RuntimeError("not on me")
+
+    monkeypatch.setattr(f"limelight.torch.{where}.Padding", fails)
+    model = nn.Sequential(SelfAttention(16, 2))
+    with pytest.raises(RuntimeError, match="not on me"):
+        (QKClip if where == "clip" else Monitor)(model, sdpa=True)
+    assert not any(module._forward_hooks for module in model.modules())
+    assert not bridge.listening
+    assert nn.functional.scaled_dot_product_attention is patch.torch_attention
 
 
 def test_a_module_that_nobody_watches_is_not_searched() -> None:

@@ -158,7 +158,7 @@ def test_a_model_that_was_compiled_before(kind: str) -> None:
     """And one of the same classes that nobody watches, compiled first."""
     made = {"limelight": lambda: SelfAttention(16, 2), "named": lambda: Direct(site="mine")}
     model, other = (nn.Sequential(made.get(kind, Direct)()) for _ in range(2))
-    name = "mine" if kind == "named" else "0"
+    name = "0.mine" if kind == "named" else "0"
     compiled = runs(model, True)
     compiled(X)
     for run in (compiled, runs(model, True)):
@@ -187,6 +187,17 @@ def test_names_that_calls_give_themselves(compiled: bool) -> None:
     with Monitor(model, every=1) as monitor:
         runs(other, compiled)(X)
         runs(model, compiled)(X)
+        assert seen(monitor.step()) == [("0.mine", 21)]
+
+
+def test_the_same_name_in_several_modules() -> None:
+    model = nn.Sequential(Direct(site="mine"), Direct(site="mine"))
+    with Monitor(model, every=1) as monitor:
+        model(X)
+        assert seen(monitor.step()) == [("0.mine", 21), ("1.mine", 21)]
+    alone = Direct(site="mine")
+    with Monitor(alone, every=1) as monitor:
+        alone(X)
         assert seen(monitor.step()) == [("mine", 21)]
 
 

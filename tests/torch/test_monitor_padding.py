@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +14,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from limelight.hf import register
-from limelight.torch import Monitor, QKClip, SelfAttention
+from limelight.torch import Monitor, QKClip, SelfAttention, attention, bridge
 from limelight.torch.monitor import padding
+from limelight.torch.monitor.padding import Padding
 
 X = torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(0))
 MASK = torch.ones(2, 9, dtype=torch.long)
@@ -55,6 +58,11 @@ class Text(nn.Module):
         if fails:
             raise ValueError("failed")
         return x
+
+
+class Interrupted(Text):
+    def forward(self, *given: Any, **named: Any) -> torch.Tensor:
+        raise KeyboardInterrupt  # after which no hook runs
 
 
 def test_a_mask_ends_with_the_pass_that_was_told_it() -> None:
@@ -183,3 +191,52 @@ def test_both_sides_of_an_encoder_and_decoder() -> None:
             "decoder.layers.0.self_attn": 14,
             "decoder.layers.0.encoder_attn": 14,
         }
+
+
+@pytest.mark.parametrize("watch", [Monitor, QKClip])
+def test_what_an_interrupted_pass_was_told_is_forgotten(watch: Any) -> None:
+    model = Interrupted()
+    with watch(model, **({"every": 1} if watch is Monitor else {})) as watcher:
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                model(X, MASK)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that nothing was seen
+            watcher.step()
+        assert not padding._told
+        assert not bridge.running
+        model.part(X)
+        if watch is Monitor:
+            assert rows(watcher) == {"part.0": 18}
+
+
+def test_a_call_that_names_itself_has_its_module_s_padding() -> None:
+    class Named(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x[:, None]
+            return attention(x, x, x, site="own")[:, 0]
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.visual, self.text = Named(), Named()
+
+        def forward(self, x: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            return self.text(self.visual(x))
+
+    model = Both()
+    with Monitor(model, every=1) as monitor:
+        model(X, MASK)
+        assert rows(monitor) == {"visual.own": 18, "text.own": 6}
+
+
+def test_a_mask_of_another_device() -> None:
+    """As of a model whose layers are spread over devices; here, those that hold no numbers."""
+    call = SimpleNamespace(batch=2, queries=9, query=X.to("meta"))
+    model = Text()
+    told = Padding(model)
+    model.part.register_forward_hook(lambda *_: found.append(told.rows("part.0", call)))  # type: ignore[arg-type]
+    found: list[Any] = []
+    model(X, MASK)
+    told.remove()
+    assert [one.device.type for one in found] == ["meta"]

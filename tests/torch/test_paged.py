@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -60,6 +61,18 @@ def test_each_sequence_as_if_alone(page: int, dtype: torch.dtype, window: int | 
             got, right = getattr(seen.health, figure)[:, rows], getattr(alone.health, figure)[0]
             assert torch.allclose(got, right, **near), figure
         at += count
+
+
+def test_sinks_that_are_not_finite() -> None:
+    """One of −∞ is no outcome, one of +∞ is."""
+    query, key, value, table, own = memory(16, torch.float32)
+    sinks = torch.tensor([0.0, -math.inf, math.inf, 1.0, -math.inf, 2.0])
+    seen = paged_inspect(query, key, value, table, LENGTHS, queries=QUERIES, sinks=sinks)
+    rows = slice(0, QUERIES[0])
+    alone = ll.inspect(
+        query[rows].transpose(0, 1)[None], *(x[None] for x in own[0]), mask=ll.Causal(), sinks=sinks
+    )
+    assert torch.equal(seen.health.outcomes[:, rows], alone.health.outcomes[0])
 
 
 def test_what_lies_beyond_a_sequence_does_not_matter() -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -109,7 +110,11 @@ class QKClip:
         self._projections: dict[str, Projections | None] = {}
         self._followed: dict[str, Followed] = {}
         self._ranks = Ranks(model, group)
-        self._patch, self._padding = patch.Patch(model, sdpa=sdpa), Padding(model)
+        with ExitStack() as undo:
+            self._patch = patch.Patch(model, sdpa=sdpa)
+            undo.callback(self._patch.remove)
+            self._padding = Padding(model)
+            undo.pop_all()
         self._silent = True  # no pass has counted yet, and that was not said either
         self._evaluated = 0  # passes in evaluation mode since the last step
         self._frozen_said = False
@@ -122,7 +127,8 @@ class QKClip:
 
     @limit.setter
     def limit(self, limit: float) -> None:
-        self._limit = positive("limit", limit, LIMIT)
+        wanted = "give the largest logit to leave alone, a number above 0"
+        self._limit = positive("limit", limit, wanted)
         self._largest.clear()
 
     @torch.no_grad()
@@ -147,7 +153,7 @@ class QKClip:
                 )
             if name not in self._projections:
                 self._projections[name] = self._find(name, heads)
-            text = self._padding.rows(name, call.batch, call.queries)
+            text = self._padding.rows(name, call)
             found = figures(call, state.max_logit, text, self.limit)
             known = self._largest.get(name)
             self._largest[name] = found if known is None else torch.maximum(known, found)
@@ -158,6 +164,8 @@ class QKClip:
 
         Call it after optimizer.step(), on every rank.
         """
+        self._patch.between()
+        self._padding.between()
         found = self._ranks.largest(self._largest, self._heads)
         self._largest.clear()
         self.count += 1
@@ -267,6 +275,3 @@ class QKClip:
             here = name in self._patch.modules
             self._projections[name] = self._find(name, self._ranks.sites[name]) if here else None
         return self._projections[name]
-
-
-LIMIT = "give the largest logit to leave alone, a number above 0"

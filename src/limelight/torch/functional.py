@@ -45,8 +45,8 @@ def attention(
     """limelight.attention on tensors, with gradients for query, key, value, bias and sinks.
 
     `dropout` is the share of the weights that are set to 0, the others scaled up to make up for
-    them; torch's generator says which (torch.manual_seed). `site` names the call for a Monitor;
-    modules of limelight and registered Transformers models pass it themselves.
+    them; torch's generator says which (torch.manual_seed). `site` is what a Monitor calls it,
+    after the path of its module.
 
     >>> import torch
     >>> q, k, v = torch.eye(2), torch.eye(2), torch.tensor([[1.0], [0.0]])

@@ -11,7 +11,6 @@ the health's figures, leaves out others too: attention_mask[:, None].bool() thos
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,7 +37,7 @@ def z_loss(health: Health, *, rows: Tensor | None = None) -> Tensor:
     """
     _check("z_loss", health)
     counted = _counted(health.keys > 0, rows)
-    figure = torch.where(counted, _tensor(health.logsumexp), 0.0)
+    figure = torch.where(counted, health.logsumexp, 0.0)
     return figure.square().sum() / counted.sum().clamp_min(1)
 
 
@@ -64,19 +63,22 @@ def entropy_floor(health: Health, nats: float, *, rows: Tensor | None = None) ->
         )
     outcomes = health.keys if health.outcomes is None else health.outcomes
     counted = _counted(outcomes >= math.exp(nats), rows)
-    short = torch.where(counted, (nats - _tensor(health.entropy)).clamp_min(0.0), 0.0)
+    short = torch.where(counted, (nats - health.entropy).clamp_min(0.0), 0.0)
     return short.sum() / counted.sum().clamp_min(1)
 
 
 def _check(name: str, health: object) -> None:
-    if isinstance(health, Health):
-        return
-    kind = type(health).__name__
-    way = "its .health" if isinstance(health, Inspection) else "what inspect(…).health gives"
-    raise ArgumentError(f"{name} takes a Health, and got {kind}: give {way}")
+    if not isinstance(health, Health):
+        kind = type(health).__name__
+        way = "its .health" if isinstance(health, Inspection) else "what inspect(…).health gives"
+        raise ArgumentError(f"{name} takes a Health, and got {kind}: give {way}")
+    if not isinstance(health.logsumexp, Tensor):
+        raise ArgumentError(
+            "this health is of NumPy arrays, which carry no gradients: inspect torch tensors"
+        )
 
 
-def _counted(concerned: Any, rows: object) -> Any:
+def _counted(concerned: Tensor, rows: object) -> Tensor:
     """The rows that a loss is the mean over: those that it concerns, of those asked for."""
     if rows is None:
         return concerned
@@ -90,11 +92,3 @@ def _counted(concerned: Any, rows: object) -> Any:
         f"rows={came}: give a boolean tensor that broadcasts to {list(shape)}, True for the rows "
         f"that count, such as attention_mask[:, None].bool()"
     )
-
-
-def _tensor(figure: object) -> Tensor:
-    if not isinstance(figure, Tensor):
-        raise ArgumentError(
-            "this health is of NumPy arrays, which carry no gradients: inspect torch tensors"
-        )
-    return figure

@@ -21,7 +21,7 @@ from limelight.attention import Inspection
 from limelight.call import check_scale, check_softcap
 from limelight.engines import paged_path
 from limelight.errors import ArgumentError, DtypeError, ShapeError
-from limelight.health import Health
+from limelight.health import Health, count_outcomes
 from limelight.reference import State
 from limelight.torch.functional import attention, inspect
 
@@ -142,7 +142,7 @@ class Plan:
                 figures[:, :, group.tokens] = found.transpose(1, 2)
                 seen[group.tokens] = group.spans.diff(dim=-1)[:, 0, :, 0, 0].long()
         keys = seen.expand(heads, -1)
-        outcomes = None if sinks is None else keys + torch.isfinite(sinks)[:, None]
+        outcomes = None if sinks is None else count_outcomes(keys, sinks)
         max_logit, logsumexp, entropy = figures
         return Inspection(output, Health(max_logit, logsumexp, entropy, keys, outcomes))
 

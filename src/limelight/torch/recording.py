@@ -163,7 +163,7 @@ class Recorder:
         self._keep(module, Site.from_weights("", 0, table, value=kept), real)
 
     def _module(self) -> nn.Module | None:
-        return next((m for m in reversed(patch.running()) if m in self.names), None)
+        return next((m for m in reversed(bridge.running) if m in self.names), None)
 
     def _takes(self, module: nn.Module) -> bool:
         layer = self.order.setdefault(module, len(self.order))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from limelight.errors import ArgumentError
+from limelight.torch.ranks import agreed, device_for
 
 distributed = torch.distributed
 ROWS = 3  # of figures, for each head
@@ -49,7 +49,7 @@ class Ranks:
                 return {}
         found = self._reduce(figures, known, together)
         if found[0] > 0:
-            self._join(known)
+            self.sites = agreed(known, self.group)
             found = self._reduce(figures, known, together)
         sizes = [ROWS * heads.queries for heads in self.sites.values()]
         parts = dict(zip(self.sites, found[1:].split(sizes), strict=True))
@@ -64,7 +64,9 @@ class Ranks:
         self, figures: Mapping[str, Tensor], known: Mapping[str, Heads], together: bool
     ) -> Tensor:
         """[1 + all figures]: whether a rank has more sites than these, and then theirs."""
-        device = self._device() if together else next(iter(figures.values())).device
+        device = (
+            device_for(self._model, self.group) if together else next(iter(figures.values())).device
+        )
         more = any(name not in self.sites for name in known) if together else False
         parts = [torch.full((1,), float(more), device=device)]
         for name, heads in self.sites.items():
@@ -76,25 +78,3 @@ class Ranks:
         if together:
             distributed.all_reduce(flat, distributed.ReduceOp.MAX, group=self.group)
         return flat.cpu()
-
-    def _join(self, known: Mapping[str, Heads]) -> None:
-        told: list[Any] = [None] * distributed.get_world_size(self.group)
-        distributed.all_gather_object(told, dict(known), group=self.group)
-        sites: dict[str, Heads] = {}
-        for one in told:
-            for name, heads in one.items():
-                if sites.setdefault(name, heads).queries != heads.queries:
-                    raise ArgumentError(
-                        f"{name} has {sites[name].queries} heads on one rank and {heads.queries} "
-                        f"on another: QKClip takes maxima over ranks that hold the same model. "
-                        f"Give it those as group=…"
-                    )
-        self.sites = dict(sorted(sites.items()))
-
-    def _device(self) -> torch.device:
-        """One of the kind on which all ranks can talk, whether or not anything ran here."""
-        weight = next(self._model.parameters(), None)
-        device = torch.device("cpu") if weight is None else weight.device
-        if device.type == "cpu" and distributed.get_backend(self.group) == "nccl":
-            return torch.device("cuda")
-        return device

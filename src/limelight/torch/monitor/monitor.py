@@ -21,10 +21,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
+from limelight.arrays import is_integer
 from limelight.errors import ArgumentError
 from limelight.journal import FORMAT, VERSION
 from limelight.journal.writing import Journal
@@ -81,7 +81,7 @@ class Monitor:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise ArgumentError(f"a Monitor watches a torch module, and got {type(model).__name__}")
-        if not isinstance(every, (int, np.integer)) or every < 1:
+        if not is_integer(every) or every < 1:
             raise ArgumentError(
                 f"every={every!r}: give the number of steps from one record to the next, at least 1"
             )
@@ -93,13 +93,15 @@ class Monitor:
         self._takes_part = self._first or group is not None
         self._tallies: dict[str, Tally] = {}
         self._unnamed = self._evaluated = 0
-        self._open = True
+        self._open, self._paused = True, False
         targets = {"tensorboard": tensorboard, "wandb": wandb, "mlflow": mlflow}
         with ExitStack() as undo:
             self._journal = Journal(path) if path is not None and self._first else None
             if self._journal is not None:
                 undo.callback(self._journal.close)
             self._boards = boards(**targets) if self._first else []
+            for board in self._boards:
+                undo.callback(board.close)
             self._patch = patch.Patch(model, sdpa=sdpa)
             undo.callback(self._patch.remove)
             self._padding = Padding(model)
@@ -123,6 +125,8 @@ class Monitor:
         rank; forward passes of several micro-batches before it count together.
         """
         record, ran = None, self._patch.ran()
+        self._patch.between()
+        self._padding.between()
         if self.recording:
             record = self._guarded(lambda: self._record(numbers, ran))
         self._unnamed = self._evaluated = 0
@@ -141,13 +145,13 @@ class Monitor:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Passes inside do not count, such as an evaluation in training mode."""
-        listening = self in bridge.observers
-        self._stop_listening()
+        before, self._paused = self._paused, True
+        self._listen()
         try:
             yield
         finally:
-            if listening:
-                bridge.observers.append(self)
+            self._paused = before
+            self._listen()
 
     def close(self, reason: str = "closed") -> None:
         """Write the last line and leave the model as it was."""
@@ -177,32 +181,31 @@ class Monitor:
         if name is None:
             return
         if self._inner.training:
-            self._guarded(lambda: self._count(name, passes))
+            self._guarded(lambda: self._count(name, self._patch.path(site) or "", passes))
         else:
             self._evaluated += 1
 
-    def _count(self, name: str, passes: Sequence[bridge.Pass]) -> None:
+    def _count(self, name: str, path: str, passes: Sequence[bridge.Pass]) -> None:
         if not name:
             name, self._unnamed = f"call {self._unnamed}", self._unnamed + 1
         for call, state in passes:
             if name not in self._tallies:
                 self._tallies[name] = Tally(call.query_heads, call.query.device)
-            text = self._padding.rows(name, call.batch, call.queries)
+            text = self._padding.rows(path, call)
             self._tallies[name].add(call, state, text)
 
     def _record(self, numbers: dict[str, float], ran: bool) -> dict[str, Any]:
-        if not self._tallies:
+        found = gather(self._tallies, self._inner, self.group)
+        if not found:
             reason = why(self.model, ran=ran, evaluated=self._evaluated, sdpa=self._patch.sdpa)
             _warn(f"no attention was seen in step {self.count}: {reason}")
-        names = list(self._tallies)
-        found = gather(list(self._tallies.values()), self.group)
         record = {
             "kind": "record", "step": self.count, "time": time.time(),
             "ranks": 1 if self.group is None else torch.distributed.get_world_size(self.group),
             **{name: finite(number) for name, number in numbers.items()},
             "sites": [
                 {"name": name, "layer": layer, **figures(*pair)}
-                for layer, (name, pair) in enumerate(zip(names, found, strict=True))
+                for layer, (name, pair) in enumerate(found.items())
             ],
         }  # fmt: skip
         if self._first:
@@ -247,7 +250,7 @@ class Monitor:
 
     def _listen(self) -> None:
         self._stop_listening()
-        if self.recording:
+        if self.recording and not self._paused:
             bridge.observers.append(self)
 
     def _stop_listening(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from limelight.call import Call
 from limelight.torch.arguments import by_name
 from limelight.torch.monitor.hooks import Hook
 from limelight.torch.monitor.patch import bare, plain
@@ -47,26 +48,37 @@ class Padding:
             self.remove()
             raise
 
-    def rows(self, site: str, batch: int, queries: int) -> Tensor | None:
-        """Bool [batch, queries], False for padding; None where nothing was told of these rows."""
+    def rows(self, site: str, call: Call) -> Tensor | None:
+        """Bool [batch, queries], False for padding; None where nothing was told of these rows.
+
+        `site` is the path of the module that attends. A mask may lie on another device.
+        """
         part = max((p for p in self._parts if f"{site}.".startswith(f"{p}.")), key=len, default="")
         listeners = {self._parts[part]} if part else self._whole
         named = next((said for module, said in reversed(_told) if module in listeners), None)
         decoder = self._two_sides and not part and "decoder" in site.split(".")
         told = named and named[DECODER if decoder else OWN]
-        if not isinstance(told, Tensor) or told.shape != (batch, queries):
+        if not isinstance(told, Tensor) or told.shape != (call.batch, call.queries):
             return None
-        return told != 0
+        return (told != 0).to(call.query.device)
+
+    def between(self) -> None:
+        """No forward is under way: one that an interrupt ended (Ctrl+C) left what it was told."""
+        _forget({module for _, module in self._hooks})
 
     def remove(self) -> None:
         for hook, module in self._hooks:
             if hook.take(module):  # perhaps amid a pass, whose end nobody hears then
-                _told[:] = [entry for entry in _told if entry[0] is not module]
+                _forget({module})
         self._hooks = []
 
     def _put(self, hook: Hook, module: nn.Module) -> None:
         self._hooks.append((hook, module))
         hook.put(module)
+
+
+def _forget(modules: set[nn.Module]) -> None:
+    _told[:] = [entry for entry in _told if entry[0] not in modules]
 
 
 class _Hear(Hook):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from inspect import BoundArguments, signature
 from itertools import count
 from typing import Any
@@ -40,13 +39,14 @@ class Patch:
         self._placed: list[nn.Module] = []
         self._hooks: list[tuple[Hook, nn.Module]] = []
         inner = bare(model)
+        self._root = type(inner).__name__
         self.modules: dict[str, nn.Module] = {}  # by the path that people know
         self._outer = dict.fromkeys((model, inner))
         self._seen = self._forwards()
         try:
             for path, module in inner.named_modules():
                 if not isinstance(module, torch.jit.ScriptModule):
-                    name = plain(path) or type(module).__name__
+                    name = plain(path) or self._root
                     self.modules[name] = module
                     self._place(module, name)
             if model is not inner:
@@ -64,12 +64,15 @@ class Patch:
         bridge.listening = True
 
     def named(self, site: str) -> str | None:
-        """What the model calls a site: its name, or its module's path; None if it is another's.
+        """What the model calls a site: its module's path, and after it the name that a call has
+        given itself; None if it is another's.
 
         It is empty where the model was running, and which module, nobody knows.
         """
         path, name = self.path(site), site.partition(" ")[2]
-        return None if path is None else name or path
+        if path is None or not name:
+            return path
+        return name if path in ("", self._root) else f"{path}.{name}"
 
     def path(self, site: str) -> str | None:
         """The path of the module whose call a site is, whatever the call names itself."""
@@ -78,14 +81,16 @@ class Patch:
     def ran(self) -> bool:
         """Whether the model's forward began since this was last asked; the compiled one's, if it
         was the compiled one that was given.
+        """
+        before, self._seen = self._seen, self._forwards()
+        return self._seen > before
 
-        It is asked between steps, when none is under way: one that an interrupt ended (Ctrl+C),
-        after which no hook runs, has left its modules among those that run.
+    def between(self) -> None:
+        """No forward is under way: one that an interrupt ended (Ctrl+C), after which no hook runs,
+        has left its modules among those that run.
         """
         left = [place for place, m in enumerate(stack) if bridge.key_of(m) in self._paths]
         del stack[min(left, default=len(stack)) :]
-        before, self._seen = self._seen, self._forwards()
-        return self._seen > before
 
     def remove(self) -> None:
         if self not in _patches:
@@ -120,11 +125,6 @@ class Patch:
 
     def _forwards(self) -> int:
         return sum(_begun.get(module, 0) for module in self._outer)
-
-
-def running() -> Sequence[nn.Module]:
-    """The modules whose forward is under way, the innermost last."""
-    return stack
 
 
 def plain(path: str) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from limelight.call import Call
 from limelight.health import Health, count_outcomes
 from limelight.reference import State
+from limelight.torch.ranks import agreed, device_for
 
 SUMS = ("rows", "judged", "not_a_number", "max_prob", "entropy", "spread", "peaked", "saturated")
 MEANS = SUMS[3:]
@@ -46,17 +48,32 @@ class Tally:
             self.largest = torch.maximum(self.largest, largest.amax((0, 2)).double())
 
 
-def gather(tallies: list[Tally], group: Any) -> list[tuple[Tensor, Tensor]]:
-    """All sites' sums and maxima on the host, over the ranks of a group if one is given."""
-    if not tallies:
-        return []
-    sums = torch.cat([tally.sums for tally in tallies])
-    largest = torch.cat([tally.largest for tally in tallies])
+def gather(
+    tallies: Mapping[str, Tally], model: nn.Module, group: Any
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """All sites' sums and maxima on the host, over the ranks of a group if one is given.
+
+    Ranks may have run different sites, or none, in any order.
+    """
+    sites = {name: (len(tally.largest),) for name, tally in tallies.items()}
+    device = torch.device("cpu")
+    if group is not None:
+        sites, device = agreed(sites, group), device_for(model, group)
+    elif tallies:
+        device = next(iter(tallies.values())).largest.device
+    if not sites:
+        return {}
+    sizes = [heads for (heads,) in sites.values()]
+    found = [
+        tallies.get(name) or Tally(heads, device) for name, heads in zip(sites, sizes, strict=True)
+    ]
+    sums = torch.cat([tally.sums.to(device) for tally in found])
+    largest = torch.cat([tally.largest.to(device) for tally in found])
     if group is not None:
         torch.distributed.all_reduce(sums, torch.distributed.ReduceOp.SUM, group=group)
         torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX, group=group)
-    sizes = [len(tally.largest) for tally in tallies]
-    return list(zip(sums.cpu().split(sizes), largest.cpu().split(sizes), strict=True))
+    parts = zip(sums.cpu().split(sizes), largest.cpu().split(sizes), strict=True)
+    return dict(zip(sites, parts, strict=True))
 
 
 def figures(sums: Tensor, largest: Tensor) -> dict[str, Any]:
