@@ -62,8 +62,6 @@ LINES: dict[str, str] = {
     "cvt.f16x2.f32": "pair(half({0}), half({1}))",
     "cvt.bf16.f32": "rounded({0})", "cvt.f32.bf16": "widened({0})",
 }  # fmt: skip
-# Of the results of these, more is kept than the type says.
-DOUBLED = {"mul.wide", "mad.wide"}
 PLAIN = {"rn", "rz", "rni", "rzi", "uni", "sat"}  # says nothing that a line depends on
 
 

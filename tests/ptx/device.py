@@ -183,7 +183,7 @@ class Device:
         return numbers[base + np.where((found < 0) | (found > 31), LANES, found)]
 
     @staticmethod
-    def reduced(how: str, numbers: Any, mask: Any) -> Any:
+    def reduced(how: str, numbers: Any) -> Any:
         rows = np.broadcast_to(numbers, THREADS).reshape(-1, 32)
         found = {"min": rows.min, "max": rows.max, "add": rows.sum}[how](axis=1)
         return np.repeat(found.astype(rows.dtype), 32)

@@ -261,7 +261,7 @@ def launch(
     values: dict[str, Any] = {
         "%nctaid.x": programs, "%ctaid.y": 0, "%ctaid.z": 0, "global_smem": FIRST,
     }  # fmt: skip
-    for (name, _, _), argument in zip(program.kernel.params, arguments, strict=True):
+    for (name, _), argument in zip(program.kernel.params, arguments, strict=True):
         if isinstance(argument, Described):
             values[name] = PARAMS + 128 * len(described)
             described[values[name]] = argument

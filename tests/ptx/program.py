@@ -79,7 +79,7 @@ class Program:
                 return 0
             if kind in SIZES:
                 return SIZES[kind]
-            kind = {param: kind for param, kind, _ in self.kernel.params}.get(name, "u32")
+            kind = dict(self.kernel.params).get(name, "u32")
             return 8 if kind == "b8" else np.dtype(TYPES[kind]).itemsize
         return 0 if kind == "pred" else np.dtype(TYPES[kind]).itemsize
 
@@ -290,7 +290,7 @@ class Program:
             return [self._into(str(ops[0]), f"D.shuffled({parts[2]!r}, {given}, {by})")]
         if parts[0] == "redux":
             given = self.read(ops[1], TYPES[parts[-1]])
-            return [self._into(str(ops[0]), f"D.reduced({parts[2]!r}, {given}, M)")]
+            return [self._into(str(ops[0]), f"D.reduced({parts[2]!r}, {given})")]
         if parts[0] == "vote":
             given = self.read(ops[1], bool)
             return [(f"R[{self.register(str(ops[0]))}]", f"D.voted({parts[2]!r}, {given}, M)")]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 LABEL = re.compile(r"([$\w]+)\s*:(?!:)")
 STATEMENT = re.compile(r"(?:@(!?)([%\w]+)\s+)?([\w.:]+)\s*(.*)", re.DOTALL)
-PARAM = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)[^,()]*?(\w+)(?:\[(\d+)\])?\s*(?=,|\))")
+PARAM = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)[^,()]*?(\w+)(?:\[\d+\])?\s*(?=,|\))")
 LOCAL = re.compile(r"[A-Za-z_][\w$]*")
 
 Operand = str | tuple["Operand", ...]  # a name or number; a group in braces
@@ -31,10 +31,10 @@ class Instruction:
 
 @dataclass
 class Kernel:
-    """`labels` are places among `instructions`; `params` are (name, type, bytes of an array)."""
+    """`labels` are places among `instructions`; `params` are names and types."""
 
     name: str
-    params: list[tuple[str, str, int]]
+    params: list[tuple[str, str]]
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     targets: dict[str, list[str]] = field(default_factory=dict)  # of indexed branches
@@ -48,7 +48,7 @@ def parsed(ptx: str) -> Kernel:
     assert head, "no kernel"
     opened = bare.index("\n{", head.end())
     kernel = Kernel(head[1], [
-        (name, kind, int(count or 0)) for kind, name, count in PARAM.findall(bare[head.end() - 1 : opened])
+        (name, kind) for kind, name in PARAM.findall(bare[head.end() - 1 : opened])
     ])  # fmt: skip
     _body(kernel, bare, opened + 2)
     return kernel

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from limelight.errors import ArgumentError
 from limelight.torch import QKClip, SelfAttention, attention
-from limelight.torch.projections import APART, NORM
+from limelight.torch.clipping.projections import APART, NORM
 
 
 def grown(by: float = 12.0, **options: Any) -> SelfAttention:

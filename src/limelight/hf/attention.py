@@ -69,24 +69,12 @@ def attention(
         ends = kwargs.get("cu_seq_lens_k")
         asked.rule["mask"] = packed.within(asked.rule["mask"], starts, ends, asked.query, asked.key)
     asked.rule.update(scale=scaling, softcap=softcap, sinks=s_aux, dropout=dropout)
-    recorder = _set_on(module, RECORDER)
-    heard = recorder is not None or bridge.observers or torch.compiler.is_compiling()
-    site = bridge.key_of(module) if heard else ""
+    recorder, site = bridge.set_on(module, RECORDER), bridge.key_of(module)
     if recorder is not None:
         output = recorder.attention(module, asked, site)
     else:
         output = functional.attention(*asked[:3], **asked.rule, site=site)
     return output.transpose(1, 2).contiguous(), None
-
-
-def _set_on(module: torch.nn.Module, name: str) -> Any:
-    """What was set on a module as this attribute, or None.
-
-    A module takes microseconds to say that it has none; what is set on one lies in its dict.
-    """
-    if torch.compiler.is_compiling():
-        return getattr(module, name, None)
-    return module.__dict__.get(name)
 
 
 def understand(

@@ -154,7 +154,7 @@ def _candidates(spans: sp.Spans, nq: int, nk: int) -> Iterator[Mask | None]:
         return
     first = np.where(used, low, nk).min(axis=1)  # [B|1]: keys before it are never looked at
     last = np.where(used, high, 0).max(axis=1)
-    pads = _padding(first, last, nk)
+    pads = _padding(first, last)
     diagonal = np.arange(nq) + nk - nq
     left = int(np.where(used, diagonal - low, -1).max(initial=-1))
     right = int(np.where(used, high - 1 - diagonal, -1).max(initial=-1))
@@ -168,7 +168,7 @@ def _candidates(spans: sp.Spans, nq: int, nk: int) -> Iterator[Mask | None]:
         yield Causal() & same
 
 
-def _padding(first: NDArray[Any], last: NDArray[Any], nk: int) -> list[Mask | None]:
+def _padding(first: NDArray[Any], last: NDArray[Any]) -> list[Mask | None]:
     """No padding, padding on the left, on the right, on both sides."""
     starts = int(first[0]) if (first == first[0]).all() else first
     ends = int(last[0]) if (last == last[0]).all() else last

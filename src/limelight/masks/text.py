@@ -52,15 +52,15 @@ def _mask(node: ast.expr, text: str, depth: int = 0) -> Mask:
     ):
         raise ArgumentError(f"{_part(node, text)!r}: combine masks with &, | and ~, not and/or/not")
     if isinstance(node, ast.Name):
-        return _build(node, [], {}, text)
+        return _build(node, [], {})
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         values = [_literal(value, text) for value in node.args]
         named = {str(word.arg): _literal(word.value, text) for word in node.keywords}
-        return _build(node.func, values, named, text)
+        return _build(node.func, values, named)
     raise ArgumentError(f"{_part(node, text)!r} is not a mask: {_advice()}")
 
 
-def _build(name: ast.Name, values: list[Any], named: dict[str, Any], text: str) -> Mask:
+def _build(name: ast.Name, values: list[Any], named: dict[str, Any]) -> Mask:
     kind = MASKS.get(name.id.lower())
     if kind is None:
         raise ArgumentError(f"there is no mask {name.id!r}: {_advice()}")

@@ -22,9 +22,8 @@ from limelight.reference import Gradients, State
 SITE = "limelight_site"  # the attribute of a module's Place, while someone listens
 MARK = "limelight@"  # what keys begin with, and names do not
 running: list[Any] = []  # modules whose forward is under way, innermost last, while someone listens
-listening = (
-    False  # whether modules have places; a graph compiled when they had none is not run then
-)
+# Whether modules have places; a graph that was compiled when they had none is not run then.
+listening = False
 
 
 class Place:
@@ -41,7 +40,6 @@ class Place:
         return partial(SimpleNamespace, key=""), ()
 
 
-_NOWHERE = Place("")
 Pass = tuple[Call, State]  # what was asked, and what came out
 
 
@@ -63,14 +61,20 @@ def forward(call: Call, engine: str, *, health: bool, site: str = "") -> State:
     return state
 
 
+def set_on(module: Any, name: str) -> Any:
+    """What was set on a module as this attribute, or None.
+
+    A module takes microseconds to say that it has none; what is set on one lies in its dict.
+    """
+    if torch.compiler.is_compiling():
+        return getattr(module, name, None)
+    return module.__dict__.get(name)
+
+
 def key_of(module: Any) -> str:
     """The key of a module that someone listens to; of any other, an empty one."""
-    if torch.compiler.is_compiling():
-        place = getattr(module, SITE, _NOWHERE)
-    else:  # a module takes a microsecond to say that it has none; what it has lies in its dict
-        place = module.__dict__.get(SITE, _NOWHERE)
-    key: str = place.key
-    return key
+    place = set_on(module, SITE)
+    return "" if place is None else str(place.key)
 
 
 def site(given: str = "") -> str:

@@ -29,13 +29,14 @@ from limelight.torch import bridge
 from limelight.torch.arguments import positive
 from limelight.torch.clipping.figures import figures
 from limelight.torch.clipping.followed import Followed
-from limelight.torch.clipping.ranks import Heads, Ranks
+from limelight.torch.clipping.projections import find
+from limelight.torch.clipping.ranks import Ranks
 from limelight.torch.clipping.sharded import refuse_flattened, to_shards
-from limelight.torch.clipping.weights import Projections, scale
+from limelight.torch.clipping.weights import Heads, Projections, scale
 from limelight.torch.monitor import patch
+from limelight.torch.monitor.monitor import Monitor
 from limelight.torch.monitor.padding import Padding
 from limelight.torch.monitor.silence import why
-from limelight.torch.projections import find
 
 
 @dataclass(frozen=True)
@@ -84,14 +85,14 @@ class QKClip:
         model: nn.Module,
         limit: float = 100.0,
         *,
-        monitor: Any = None,
+        monitor: Monitor | None = None,
         group: Any = None,
         sdpa: bool = False,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise ArgumentError(f"QKClip takes a torch module, and got {type(model).__name__}: "
                                 f"give the model itself")  # fmt: skip
-        if monitor is not None and not hasattr(monitor, "note_clips"):
+        if not isinstance(monitor, Monitor | None):
             raise ArgumentError(
                 f"monitor={monitor!r}: QKClip writes what it does into the file of a Monitor: give "
                 f"one, as monitor=Monitor(model, 'run.jsonl')"
@@ -193,6 +194,7 @@ class QKClip:
         return done
 
     def state_dict(self) -> dict[str, Any]:
+        """The limit, and how many steps were made."""
         return {"limit": self.limit, "count": self.count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

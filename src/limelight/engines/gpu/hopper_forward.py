@@ -837,7 +837,7 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, bufs, bars):
         if not C.QREG and not C.ALIAS:
             if now.blocks > 0:
                 mbarrier.arrive(bars.q_empty.index(W), count=1)
-        factor = _finish(p, C, this_b, this_h, first_row, o, m, l, e, SL, OL)
+        factor = _finish(p, C, this_b, this_h, first_row, o, m, l, e, SL)
         o = o * gl.convert_layout(factor, gl.SliceLayout(1, OL))[:, None]
         tma.store_wait(0)
         barrier()
@@ -857,7 +857,7 @@ def _consumer(p, C: gl.constexpr, W: gl.constexpr, o_desc, bufs, bars):
 
 
 @gluon.jit
-def _finish(p, C: gl.constexpr, b, h, first_row, o, m, l, e, SL: gl.constexpr, OL: gl.constexpr):
+def _finish(p, C: gl.constexpr, b, h, first_row, o, m, l, e, SL: gl.constexpr):
     """Store the row statistics; returns the factor that normalises the output, [64]."""
     rows = first_row + gl.arange(0, 64, gl.SliceLayout(1, SL))
     l = gl.convert_layout(gl.sum(l, 1), gl.SliceLayout(1, SL), assert_trivial=True)

@@ -30,7 +30,7 @@ def tanh(x):
     return gl.where(a < 0.25, near, far)
 
 
-# tanh as x·P(x²) where |x| is below 1/2: to 2e-7 of 1, and to 1e-7 of itself.
+# tanh as x·P(x²) where |x| is below 1/2: SHORT to an error of 2e-7, LONG to 1e-7 of the value.
 SHORT = (1.0, -0.333264619, 0.131858617, -0.0442292877)
 LONG = (0.99999999, -0.33333069, 0.13324779, -0.05298604, 0.01713494)
 
@@ -39,8 +39,8 @@ LONG = (0.99999999, -0.33333069, 0.13324779, -0.05298604, 0.01713494)
 def _quick_tanh_asm(count, exact):
     """PTX of tanh(a·x) for a thread's numbers: a polynomial where all of a warp's are below 1/2.
 
-    It is of x, with a in its coefficients; the long one, whose last would have a⁹, of a·x. Beyond,
-    1 - 2/(1 + e^2ax). Operands: results, numbers in the same registers, a.
+    SHORT takes x and has a in its coefficients; LONG takes a·x, as its last coefficient would have
+    a⁹. Beyond, 1 - 2/(1 + e^2ax). Operands: results, numbers in the same registers, a.
     """
     poly = LONG if exact else SHORT
     given = [f"${i}" for i in range(count)]

@@ -1,1 +1,1 @@
-"""What QKClip is made of: what a pass says of its heads, what ranks agree on, weights scaled."""
+"""What QKClip is made of: where projections are, what a pass says, what ranks agree on."""

@@ -12,8 +12,8 @@ import math
 import warnings
 from collections.abc import Sequence
 
+from limelight.torch.clipping.projections import OTHERWISE
 from limelight.torch.clipping.weights import Projections
-from limelight.torch.projections import OTHERWISE
 
 MOVES = 2 / 3  # a head whose weights, queries' times keys', fell to this or less
 STAYS = 0.9  # and that keeps this much of its logits

@@ -9,23 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from limelight.torch.clipping.weights import Heads
 from limelight.torch.ranks import agreed, device_for
 
 distributed = torch.distributed
 ROWS = 3  # of figures, for each head
-
-
-class Heads(NamedTuple):
-    """How many a site has, and the size of each."""
-
-    queries: int
-    keys: int
-    size: int
 
 
 class Ranks:

@@ -10,6 +10,14 @@ import torch
 from torch import Tensor, nn
 
 
+class Heads(NamedTuple):
+    """How many a site has, and the size of each."""
+
+    queries: int
+    keys: int
+    size: int
+
+
 class Slice(NamedTuple):
     """Some of a parameter's outputs.
 
@@ -98,7 +106,9 @@ def scale(asked: Iterable[tuple[Projections, Sequence[float]]]) -> None:
     shares = [share for projections, factors in asked if min(factors) < 1
               for share in projections.shares(factors)]  # fmt: skip
     least: dict[int, tuple[Slice, Tensor]] = {}
-    for _ in range(2):  # the second time a bias follows a weight that another site holds lower
+    lower = True
+    while lower:  # a bias follows a weight that another site holds lower, and what shares that bias
+        lower = False
         for side, share in shares:
             spans = []
             for part in side.slices:
@@ -107,6 +117,7 @@ def scale(asked: Iterable[tuple[Projections, Sequence[float]]]) -> None:
                 spans.append(whole[part.start : part.start + len(share)])
             smallest = torch.stack([share, *spans]).amin(0)
             for span in spans:
+                lower |= not torch.equal(span, smallest)
                 span.copy_(smallest)
     for part, factor in least.values():
         _multiply(part.weight, part.axis, factor)

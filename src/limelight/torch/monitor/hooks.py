@@ -21,7 +21,8 @@ class Hook:
     It has one number among a module's hooks for as long as the process lives, and so enters itself
     there: torch.compile guards on the numbers of hooks that run after an exception too, and
     register_forward_hook draws a new one each time, with which no graph of before is run again.
-    Each is a class, since torch.compile may take a __call__ for itself, and counts its variants.
+    Each hook is a class of its own: torch.compile counts the variants of a __call__ up to a limit,
+    and one that all share would come to it.
     """
 
     before = named = False
