@@ -174,7 +174,10 @@ def test_the_last_column_says_what_was_found_or_why_not() -> None:
     assert repr(ll.inspect(x, x, x).health).split()[-1] == "saturated"
     assert repr(ll.inspect(x[:, :1], x[:1, :1], x[:1]).health).split()[-1] == "–"
     x[0, 0] = np.nan
-    assert repr(ll.inspect(x[:1], x, x).health).endswith("not a number")
+    assert repr(ll.inspect(x[:1], x, x).health).endswith("  not a number")
+    some = ll.inspect(x, np.eye(2), x).health  # one row is none, the other has its verdict
+    assert repr(some).endswith("  saturated, 1 not a number")
+    assert "saturated, 1 not a number</td>" in some._repr_html_()
 
 
 def test_a_sink_is_one_outcome_more_of_tensors_too() -> None:

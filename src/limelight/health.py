@@ -248,9 +248,16 @@ class Summary(Tabular):
                for name in ("gradient", "entropy", "spread")),
              _number(self.effective_keys[head], ",.2f"),
              *(_number(getattr(self, name)[head], ".0%") for name in ("peaked", "saturated")),
-             str(self.verdict[head]) or ("not a number" if self.not_a_number[head] else "–"))
+             self._words(head))
             for head in range(len(self.rows))
         ]  # fmt: skip
+
+    def _words(self, head: int) -> str:
+        """The verdict, and how many rows it leaves out because they are not a number."""
+        verdict, strange = str(self.verdict[head]), int(self.not_a_number[head])
+        if verdict and strange:
+            return f"{verdict}, {strange:,} not a number"
+        return verdict or ("not a number" if strange else "–")
 
 
 MEANS = ("max_prob", "gradient", "entropy", "spread", "effective_keys", "peaked", "saturated")

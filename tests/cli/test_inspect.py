@@ -9,10 +9,11 @@ from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from limelight.capture import Capture
+from limelight.capture import Capture, Site
 from limelight.cli import app
 from limelight.cli.inspect import _numbers
 
@@ -150,3 +151,14 @@ def test_a_capture_cut_short(tmp_path: Path) -> None:
 def test_a_file_that_is_no_text(model: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xff\xfe\x00\x80")
     assert "not UTF-8 text" in run(model, "--file", tmp_path / "a.txt").stderr
+
+
+def test_rows_that_are_not_a_number_are_said(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    query, key = rng.normal(size=(2, 1, 3, 5, 4))
+    Capture((Site("layer 0", 0, query, key),)).save(tmp_path / "sound.safetensors")
+    query[0, 1, 2] = np.nan
+    Capture((Site("layer 0", 0, query, key),)).save(tmp_path / "strange.safetensors")
+    assert "not a number" not in run(tmp_path / "sound.safetensors").stdout
+    told = run(tmp_path / "strange.safetensors").stdout
+    assert "0 saturated, 1 with rows that are not a number\n" in told

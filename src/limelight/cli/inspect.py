@@ -212,6 +212,8 @@ def _show(
     out.print(size)
     counts = [Text(f"{int((words == word).sum())} {word}", COLOURS[word] or "green")
               for word in ("healthy", "peaked", "saturated")]  # fmt: skip
+    if strange := int((tables["not_a_number"] > 0).sum()):
+        counts.append(Text(f"{strange} with rows that are not a number", "red"))
     out.print("heads:", Text(", ").join(counts), end="\n\n")
     out.print(f"{TITLES[figure]}, layers down, heads across (~ peaked, ! saturated)")
     for view in figure_tables(tables, figure, out.width):
