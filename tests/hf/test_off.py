@@ -13,6 +13,7 @@ from limelight import hf
 from limelight.errors import ArgumentError
 from limelight.hf.projections import projections
 from tests.hf import systems
+from tests.hf.folders import tokenizer
 
 ONE = [
     name for name in systems.NAMES if systems.find(name).kind in ("decoder", "encoder", "vision")
@@ -137,6 +138,39 @@ def test_what_is_refused() -> None:
         hf.off(llama, heads=[(0, 0)]),
     ):
         pass
+
+
+def test_effects_take_a_transformers_model_beside_its_tokenizer() -> None:
+    model, words = systems.build("llama", torch.float32), tokenizer()
+    text = "the curious cat watched the"
+    found = hf.effects(model, text, tokenizer=words, mean_over="the bird . the cat", loss=True)
+    whole = hf.effects(hf.Loaded(model, words), text, mean_over="the bird . the cat", loss=True)
+    np.testing.assert_array_equal(found.after, whole.after)
+    assert found.tokens == whole.tokens
+    assert found.source == "LlamaForCausalLM"
+    for given in (model, hf.Loaded(model)):
+        with pytest.raises(
+            ArgumentError, match=r"LlamaForCausalLM comes without a tokenizer.*give "
+        ):
+            hf.effects(given, text)
+    with pytest.raises(ArgumentError, match="tokenizer='cat' is no tokenizer"):
+        hf.effects(model, text, tokenizer="cat")
+    with pytest.raises(ArgumentError, match="the text is a list: give one string"):
+        hf.effects(model, [text], tokenizer=words)
+    for wrong in (None, nn.Linear(2, 2)):
+        with pytest.raises(ArgumentError, match="takes a Transformers model"):
+            hf.effects(wrong, text)
+
+
+@pytest.mark.parametrize(("wrong", "said"), [
+    (61, "there is no token 61: those of LlamaForCausalLM are numbered 0 to 60"),
+    (-1, "there is no token -1"), (1.5, "1.5 names no token: give its text, or its number"),
+    (["cat"], "names no token"), ("the cat", "'the cat' is 2 tokens for LlamaForCausalLM"),
+])  # fmt: skip
+def test_an_answer_is_one_token_that_the_model_knows(wrong: Any, said: str) -> None:
+    model, words = systems.build("llama", torch.float32), tokenizer()
+    with pytest.raises(ArgumentError, match=said):
+        hf.effects(model, "the cat", tokenizer=words, answer="cat", against=wrong)
 
 
 def test_an_encoder_has_no_next_token(minilm: hf.Loaded) -> None:

@@ -23,9 +23,10 @@ Array = NDArray[Any]
 
 
 def effects(
-    loaded: Loaded,
+    model: Any,
     text: str,
     *,
+    tokenizer: Any = None,
     answer: int | str | None = None,
     against: int | str | None = None,
     loss: bool = False,
@@ -35,9 +36,13 @@ def effects(
 ) -> Effects:
     """As limelight.live's effects, on any model that foretells tokens: layers × heads.
 
+    model      what limelight.hf.load gives; or a Transformers model, with tokenizer=
+    tokenizer  what turns the text into tokens, where it does not come with the model
+
     All heads of a layer go through the model as one batch, each entry with another head off.
     """
-    model, inputs = transformer(loaded), loaded.inputs(text)
+    loaded = _with_tokenizer(model, tokenizer)
+    model, inputs = loaded.model, loaded.inputs(text)
     ids = [int(i) for i in inputs["input_ids"][0]]
 
     def logits(copies: int) -> Array:
@@ -54,7 +59,14 @@ def effects(
 
     def token(given: int | str) -> int:
         if is_integer(given):
+            if not 0 <= int(given) < whole.shape[2]:
+                raise ArgumentError(
+                    f"there is no token {given}: those of {loaded.name} are numbered 0 to "
+                    f"{whole.shape[2] - 1:,}"
+                )
             return int(given)
+        if not isinstance(given, str):
+            raise ArgumentError(f"{given!r} names no token: give its text, or its number")
         found = loaded.tokenizer(given, add_special_tokens=False)["input_ids"]
         if len(found) != 1:
             raise ArgumentError(f"{given!r} is {len(found)} tokens for {loaded.name}: give one")
@@ -78,6 +90,25 @@ def effects(
         lambda i: texts(np.array([[i]]), loaded.tokenizer)[0][0],
         names=tuple(str(head) for head in range(after.shape[1])), source=loaded.name,
     )  # fmt: skip
+
+
+def _with_tokenizer(model: Any, tokenizer: Any) -> Loaded:
+    """The model beside what turns texts into its inputs, or an error that names the way out."""
+    bare = transformer(model)
+    tokenizer = tokenizer or getattr(model, "tokenizer", None)
+    source = getattr(model, "source", {})
+    loaded = Loaded(bare, tokenizer, source=source if isinstance(source, dict) else {})
+    if tokenizer is None:
+        raise ArgumentError(
+            f"{loaded.name} comes without a tokenizer, and effects are those on a text: give "
+            f"tokenizer=…, or a language model as limelight.hf.load returns it"
+        )
+    if not callable(tokenizer):
+        raise ArgumentError(
+            f"tokenizer={tokenizer!r} is no tokenizer: give what AutoTokenizer.from_pretrained "
+            f"returns, or a model as limelight.hf.load returns it"
+        )
+    return loaded
 
 
 def _each(instead: Tensor | None) -> Callable[[Tensor], Tensor]:
