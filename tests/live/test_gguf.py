@@ -75,6 +75,16 @@ def test_tokens_of_the_sentencepiece_kind(tmp_path: Path) -> None:
     assert model.vocabulary.encode("the</s>the")[-2] == 2
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_part_of_a_character_is_told_by_its_bytes(tmp_path: Path, kind: str) -> None:
+    words = live.load(tiny.write(tmp_path / "model.gguf", kind=kind)).vocabulary
+    parts = words.encode("é")[-2:]
+    assert [words.piece(part) for part in parts] == ["<0xC3>", "<0xA9>"]
+    assert words.tokens(parts) == ("é[1/2]", "é[2/2]")
+    assert words.tokens(parts[:1]) == ("<0xC3>",)
+    assert words.piece(words.encode(" the")[-1]) == " the"
+
+
 def test_words_are_cut_where_the_file_says() -> None:
     tokens, kinds = tiny.pieces("gpt2")
     facts = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": kinds,

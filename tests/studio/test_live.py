@@ -11,7 +11,14 @@ import pytest
 
 from limelight import live
 from limelight.studio.api.learn_live import ToLook, learn_looks
-from limelight.studio.api.live import ToMeasure, ToRun, live_effects, live_models, live_run
+from limelight.studio.api.live import (
+    EXAMPLES,
+    ToMeasure,
+    ToRun,
+    live_effects,
+    live_models,
+    live_run,
+)
 from limelight.studio.endpoint import Nothing
 from limelight.studio.studio import Studio
 from limelight.studio.work import Cancel, Gone
@@ -169,3 +176,70 @@ def test_typing_writing_and_switching_in_the_page(
     page.get_by_role("button", name="All on").click()
     page.get_by_text("None. Choose a head").wait_for()
     assert "off=" not in page.url
+
+
+def test_part_of_a_character_is_not_written(open_tab: Callable[..., Any]) -> None:
+    if why := live.missing("smollm2"):
+        pytest.skip(why)
+    page = open_tab("#/explore/live?model=smollm2&text=日本語 🎉")
+    guesses = page.get_by_role("list", name="Next tokens").get_by_role("button")
+    part = guesses.filter(has_text="<0xF0>").first
+    part.wait_for()
+    assert part.is_disabled()
+    assert guesses.filter(has_text="⏎").first.is_enabled()
+    page.get_by_text("they cannot be written by themselves").wait_for()
+
+
+def test_an_emptied_line_leaves_nothing_behind(open_tab: Callable[..., Any]) -> None:
+    page = open_tab(f"#/explore/live?model=gpt&text={LINE}&off=3.0&head=3.0")
+    page.get_by_role("heading", name="Layer 3, head 0").wait_for()
+    line = page.get_by_label("Type, and see what comes next")
+    line.fill("")
+    page.wait_for_url(re.compile("live\\?model=gpt$"))
+    page.get_by_role("heading", name="Read a real model").wait_for()
+    for gone in ("What comes next", "A live model", "Layer 3, head 0"):
+        assert page.get_by_role("heading", name=gone).count() == 0
+    page.get_by_role("button", name="Try an example").click()
+    page.get_by_text("36 tokens").wait_for()
+
+
+def test_what_was_refused_goes_with_the_text(browser: Any, studio: Running) -> None:
+    page = browser.new_context().new_page()
+    page.goto(f"{studio.origin}/?token={studio.token}#/explore/live?model=gpt&text={LINE}")
+    guesses = page.get_by_role("list", name="Next tokens").get_by_role("listitem")
+    guesses.first.wait_for()
+    line = page.get_by_label("Type, and see what comes next")
+    line.fill("é")
+    page.get_by_role("alert").get_by_text("never seen 'é'").wait_for()
+    assert guesses.count() == 0
+    line.fill("")
+    page.get_by_role("alert").wait_for(state="detached")
+    page.context.close()
+
+
+def test_another_model_reads_what_was_typed(open_tab: Callable[..., Any]) -> None:
+    page = open_tab("#/explore/live?model=code")
+    who = page.get_by_label("Who answers")
+    line = page.get_by_label("Type, and see what comes next")
+    page.get_by_role("button", name="Try an example").click()
+    page.get_by_text(f"{len(EXAMPLES['code'])} tokens").wait_for()
+    who.select_option("gpt")  # an example that nobody touched gives way
+    page.get_by_text("36 tokens").wait_for()
+    line.fill("for me")
+    page.wait_for_url(re.compile("text=for\\+me"))
+    who.select_option("code")
+    page.wait_for_url(re.compile("model=code&text=for\\+me"))
+    assert line.input_value() == "for me"
+
+
+@pytest.mark.parametrize("rest", ["", "&text=abc"])
+def test_a_model_that_is_not_there(open_tab: Callable[..., Any], rest: str) -> None:
+    page = open_tab(f"#/explore/live?model=nope{rest}")
+    page.get_by_role("alert").get_by_text("There is no live model “nope”").wait_for()
+    who = page.get_by_label("Who answers")
+    assert who.input_value() in live.NAMES
+    assert page.get_by_text("Opening").count() == 0
+    who.select_option("gpt")
+    page.get_by_role("alert").wait_for(state="detached")
+    if rest:
+        page.get_by_text("3 tokens").first.wait_for()

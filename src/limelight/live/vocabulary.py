@@ -109,12 +109,15 @@ class _Pieces:
         return b"".join(self.bytes(int(i)) for i in ids).decode("utf-8", "replace")
 
     def piece(self, token: int) -> str:
-        """Its text, the leading blank kept; part of a character as the vocabulary spells it."""
-        text = self.decode([token])
-        return self.pieces[token] if not text or "\N{REPLACEMENT CHARACTER}" in text else text
+        """Its text, the leading blank kept; part of a character as its bytes, <0xF0><0x9F>."""
+        found = self.bytes(token)
+        try:
+            return found.decode() or self.pieces[token]
+        except UnicodeDecodeError:
+            return "".join(f"<0x{byte:02X}>" for byte in found)
 
     def tokens(self, ids: Sequence[int]) -> tuple[str, ...]:
-        return joined_bytes([self.bytes(i) for i in ids], [self.pieces[i] for i in ids])
+        return joined_bytes([self.bytes(i) for i in ids], [self.piece(i) for i in ids])
 
     def bytes(self, token: int) -> bytes:
         raise NotImplementedError

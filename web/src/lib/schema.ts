@@ -343,6 +343,7 @@ export interface LiveEffects {
 export interface LiveGuess {
   readonly id: number;
   readonly token: string;
+  readonly whole: boolean;
   readonly probability: number;
   readonly before: number;
 }

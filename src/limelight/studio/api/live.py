@@ -55,6 +55,7 @@ class LiveGuess(msgspec.Struct):
 
     id: int
     token: str
+    whole: bool  # else it is part of a character, and no text by itself
     probability: float
     before: float
 
@@ -118,11 +119,13 @@ def live_run(studio: Studio, asked: ToRun, cancel: Cancel) -> LiveRun:
         whole = stage.last = _run(stage.last, model, asked.text, [], cancel)
         run = whole if not asked.off else _run(None, model, asked.text, asked.off, cancel)
     before = {guess.id: guess.probability for guess in whole.next(model.decoder.vocabulary)}
+    read = model.vocabulary.decode
     name = repr((asked.model, asked.text, sorted(asked.off))).encode()
     book = studio.shelf.show(f"live-{hashlib.sha256(name).hexdigest()[:16]}", run.capture)
     return LiveRun(
         book.id, asked.text, list(run.tokens),
-        [LiveGuess(g.id, g.token, g.probability, before[g.id]) for g in run.next(asked.next)],
+        [LiveGuess(g.id, g.token, read([g.id]) == g.token, g.probability, before[g.id])
+         for g in run.next(asked.next)],
     )  # fmt: skip
 
 
