@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,11 @@ LONG = [
     f"model.decoder.layers.{layer}.{kind}"
     for layer in range(3)
     for kind in ("self_attn", "encoder_attn")
+]
+T5 = ["encoder.block.0.layer.0.SelfAttention", "encoder.block.1.layer.0.SelfAttention"] + [
+    f"decoder.block.{block}.layer.{layer}.{kind}"
+    for block in range(2)
+    for layer, kind in enumerate(("SelfAttention", "EncDecAttention"))
 ]
 
 
@@ -65,11 +71,42 @@ def test_a_wide_terminal_shows_it_all(tmp_path: Path) -> None:
     assert "max logit so far" in text
 
 
+@pytest.mark.parametrize("columns", [30, 40, 50, 60, 80])
+@pytest.mark.parametrize(
+    ("names", "heads"), [(T5, 4), (T5, 16), (LONG, 32), (["attention" * 9], 2)]
+)
+def test_no_number_is_ever_cut(names: list[str], heads: int, columns: int, tmp_path: Path) -> None:
+    path = write(tmp_path / "run.jsonl", names, heads)
+    env = {"COLUMNS": str(columns)}
+    text = CliRunner(env=env).invoke(app, ["watch", str(path), "--once"]).stdout
+    assert max(map(len, text.splitlines())) <= columns
+    rows = [line for line in text.splitlines() if " 9.00 " in line]
+    assert all(" 50%" in row for row in rows)
+    assert len(rows) == len(names)
+    told = [row.split()[0 if columns < 50 else 1] for row in rows]
+    assert len(set(told)) == len(names)
+    assert re.findall(r"[^ ]…(?= |$)", text) == []  # neither in a heading nor in a number
+    assert "max" in text
+    assert "saturated" in text
+    assert ("▅" in text) == (columns >= 40 or heads < 4)
+
+
+def test_a_record_without_sites_has_a_table_too(tmp_path: Path) -> None:
+    path = write(tmp_path / "run.jsonl", [], 4)
+    result = CliRunner(env={"COLUMNS": "40"}).invoke(app, ["watch", str(path), "--once"])
+    assert result.exit_code == 0, result.stderr
+    assert "saturated" in result.stdout
+
+
 def test_names_keep_what_tells_them_apart() -> None:
     assert _shortened(PLAIN, 18) == PLAIN
     assert _shortened(PLAIN, 17)[3] == "…3.attention"
     assert _shortened(PLAIN, 11)[3] == "…3…"
-    assert _shortened(LONG, 5)[:2] == ["…0.self_attn", "…0.encoder_attn"]
+    assert _shortened(LONG, 15)[:2] == ["…0.self_attn", "…0.encoder_attn"]
+    assert _shortened(LONG, 5)[:2] == ["…0.sel_att", "…0.enc_att"]
+    assert _shortened(["head.abcd", "tail.abce"], 7) == ["hea.abc", "tai.abc"]
+    assert _shortened(["part.abcd", "part.abce"], 4) == ["…abcd", "…abce"]  # and never alike
+    assert _shortened([], 3) == []
     assert _shortened(["a.b", "c"], 1) == ["a.b", "c"]
 
 

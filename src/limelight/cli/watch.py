@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,6 +30,15 @@ from limelight.writing.numbers import counted
 BARS = "▁▂▃▄▅▆▇█"
 MOST_BARS, LEAST_BARS = 16, 8  # of a site's past
 HEADS_A_LINE = 16, 8  # where the terminal is narrow, and narrower
+COLUMNS = {
+    "layer": "layer", "site": "site", "heads": "spread\na head", "max logit": "max\nlogit",
+    "entropy": "entropy", "spread": "spread", "saturated": "saturated",
+    "so far": "max\nlogit\nso far",
+}  # fmt: skip
+NUMBERS = ("max logit", "entropy", "spread", "saturated")
+GIVE_WAY = ("spread", "so far", "entropy", "layer", "heads")  # to narrow terminals, in turn
+MOST_LETTERS, LEAST_LETTERS = 8, 3  # of a word in a site's name that is cut
+LEAST_NAME = 6
 KINDS = (".png", ".svg", ".pdf")  # of files to draw to
 PANELS = {
     "max_logit": "largest logit",
@@ -195,31 +206,60 @@ class _Layers:
         if width(wide) <= options.max_width:
             yield wide
             return
-        for heads in HEADS_A_LINE:
-            bare = _layers(self.run, self.record, [""] * len(names), 0, heads)
-            room = options.max_width - width(bare) + len("site") + len("so far")
-            short = _shortened(names, room - LEAST_BARS)
+        for gone, heads in itertools.product(range(len(GIVE_WAY) + 1), HEADS_A_LINE):
+            without = GIVE_WAY[:gone]
+            least, heading = (0, 0) if "so far" in without else (LEAST_BARS, len("so far"))
+            bare = _layers(self.run, self.record, [""] * len(names), 0, heads, without)
+            room = options.max_width - width(bare) + len("site") + heading
+            short = _shortened(names, room - least)
             bars = min(MOST_BARS, room - max(map(len, [*short, "site"])))
-            if bars >= LEAST_BARS:
+            if bars >= least:
                 break
-        yield _layers(self.run, self.record, short, max(1, bars), heads)
+        else:
+            room = max(LEAST_NAME, room)
+            short = [name if len(name) <= room else f"…{name[1 - room :]}" for name in short]
+        yield _layers(self.run, self.record, short, max(1, bars), heads, without)
 
 
 def _shortened(names: list[str], room: int) -> list[str]:
-    """Names of sites, without what all of them begin with, and then end with, to fit into `room`.
+    """Names of sites, ever shorter until they fit into `room`; all of them still told apart.
 
     >>> _shortened(["blocks.0.attention", "blocks.1.attention"], 12)
     ['…0.attention', '…1.attention']
+    >>> _shortened(["encoder.block.0.SelfAttention", "decoder.block.0.EncDecAttention"], 20)
+    ['encoder…SelfAtte', 'decoder…EncDecAt']
     """
+    forms = [names]
+    for form in _forms(names):
+        if len(set(form)) == len(set(names)):
+            forms.append(form)
+        if max(map(len, forms[-1]), default=0) <= room:
+            break
+    return forms[-1]
+
+
+def _forms(names: list[str]) -> Iterator[list[str]]:
+    """Without what all begin with, then end with, then have in one place; then with cut words."""
+    yield names
     parts = [name.split(".") for name in names]
     start = _shared(parts)
-    ends = [part[start:] for part in parts]
-    stop = _shared([end[::-1] for end in ends])
-    before, after = "…" if start else "", "…" if stop else ""
-    tails = [before + ".".join(end) for end in ends]
-    middles = [before + ".".join(end[: len(end) - stop]) + after for end in ends]
-    fits = (form for form in (names, tails) if max(map(len, form)) <= room)
-    return next(fits, middles)
+    stop = _shared([part[start:][::-1] for part in parts])
+    yield [_dotted(part, range(start)) for part in parts]
+    ends = [{*range(start), *range(len(part) - stop, len(part))} for part in parts]
+    middles = [_dotted(part, end) for part, end in zip(parts, ends, strict=True)]
+    yield middles
+    if len(names) > 1 and len(set(map(len, parts))) == 1:
+        alike = {at for at, words in enumerate(zip(*parts, strict=True)) if len(set(words)) == 1}
+        middles = [_dotted(part, alike) for part in parts]
+        yield middles
+    for letters in range(MOST_LETTERS, LEAST_LETTERS - 1, -1):
+        yield [re.sub(rf"([^\W\d_]{{{letters}}})[^\W\d_]+", r"\1", name) for name in middles]
+
+
+def _dotted(parts: list[str], hidden: Container[int]) -> str:
+    """The parts with dots between, and an ellipsis for each run of hidden ones."""
+    marked = ["…" if at in hidden else part for at, part in enumerate(parts)]
+    return re.sub(r"\.?…(\.…)*\.?", "…", ".".join(marked))
 
 
 def _shared(lists: list[list[str]]) -> int:
@@ -229,21 +269,17 @@ def _shared(lists: list[list[str]]) -> int:
 
 
 def _layers(
-    run: Run, record: RecordLine, names: list[str], bars: int, heads: int | None = None
-) -> Table:
+    run: Run, record: RecordLine, names: list[str], bars: int, heads: int | None = None,
+    without: Container[str] = (),
+) -> Table:  # fmt: skip
     """The table with these names and so many bars; with `heads` a line, all of it set closer."""
-    headings = ("layer", "site", "spread a head", "max logit", "entropy", "spread", "saturated",
-                "max logit so far")  # fmt: skip
-    if heads:
-        headings = ("layer", "site", "spread\na head", "max\nlogit", "entropy", "spread",
-                    "saturated", "max\nlogit\nso far")  # fmt: skip
-    shown = table(*headings)
+    kept = [name for name in COLUMNS if name not in without]
+    shown = table(*(COLUMNS[name] if heads else COLUMNS[name].replace("\n", " ") for name in kept))
     if heads:
         shown.padding = (0, 0, 0, 1)
-    for column in shown.columns:
+    for name, column in zip(kept, shown.columns, strict=True):
         column.no_wrap = True
-    for column in shown.columns[3:7]:
-        column.justify = "right"
+        column.justify = "right" if name in NUMBERS else "left"
     on = {(alarm.site, alarm.head) for alarm in run.on}
     for name, site in zip(names, record.sites, strict=True):
         strip = Text()
@@ -252,11 +288,15 @@ def _layers(
                 strip.append("\n")
             glyph = "·" if spread is None else BARS[min(7, int(8 * min(1, max(0, spread))))]
             strip.append(glyph, style="red" if (site.name, head) in on else "cyan")
-        shown.add_row(
-            str(site.layer), name, strip, _show(site.max_logit, max, ".2f"),
-            _show(site.entropy, _mean, ".3f"), _show(site.spread, _mean, ".3f"),
-            _show(site.saturated, max, ".0%"), _trend(run, site.name, bars),
-        )  # fmt: skip
+        cells: dict[str, Text | str] = {
+            "layer": str(site.layer), "site": name, "heads": strip,
+            "max logit": _show(site.max_logit, max, ".2f"),
+            "entropy": _show(site.entropy, _mean, ".3f"),
+            "spread": _show(site.spread, _mean, ".3f"),
+            "saturated": _show(site.saturated, max, ".0%"),
+            "so far": _trend(run, site.name, bars),
+        }  # fmt: skip
+        shown.add_row(*(cells[name] for name in kept))
     return shown
 
 
