@@ -175,3 +175,31 @@ def test_engines():
         assert row["engine"] in text
         if row["missing"]:
             assert f"{row['engine']} is missing here:" in text
+
+
+@pytest.mark.parametrize("columns", [50, 79])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["engines"],
+        ["captures"],
+        ["demo"],
+        ["inspect", "bert"],
+        ["heads", "bert"],
+        ["saturate", "--draws", "9"],
+        ["compare", "bank-river", "bank-savings"],
+    ],
+    ids=lambda args: args[0],
+)
+def test_a_narrow_terminal_cuts_no_word_and_no_number(args, columns):
+    text = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, args).stdout
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= columns
+
+
+def test_what_is_too_wide_for_a_table_stands_below_each_other():
+    assert run("engines").stdout.split()[:3] == ["engine", "here", "on"]
+    stacked = CliRunner(env={"COLUMNS": "50"}).invoke(app, ["engines"]).stdout
+    assert stacked.startswith("   engine      reference\n   here        yes\n   on          cpu\n")
+    assert "\n   types       float64, float32, bfloat16, float16\n" in stacked
+    assert "\n\n   engine      numpy\n" in stacked

@@ -161,3 +161,16 @@ def test_a_trace_of_nothing_says_so(
         monkeypatch.setattr("limelight.notebook._in_notebook", lambda: True)
         assert nothing._repr_html_() == f"<pre>{words}</pre>"
         assert nothing._repr_mimebundle_() == {}
+
+
+def test_the_flow_in_a_narrow_place() -> None:
+    found = ll.trace([[2, 1]], [[2, 1], [1, 0], [0, -1]], [[10, 0], [0, 8], [1, 1]])
+    assert found.text(width=72) == repr(found)
+    text = found.text(width=71)
+    assert max(map(len, text.splitlines())) == 44
+    assert "├─ key 1   2              1.414214  0.105686\n│  [0, 0.845486]\n" in text
+    assert text.endswith("\n    peaked: key 0 has 88 % of the weight")
+    bare = ll.trace([[2, 1]], [[2, 1]], np.zeros((1, 0)))
+    assert bare.text(width=9).endswith(
+        "╰─▶ no values were given\n    key 0 has 100 % of the weight"
+    )

@@ -12,15 +12,18 @@ from typing import Annotated, Any, TextIO, cast
 import typer
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.measure import measure_renderables
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from limelight.errors import ArgumentError
 from limelight.writing.numbers import parse
 from limelight.writing.terminal import HIDDEN, shown
 
 INDENT = 3  # of tables
+LEAST_BAR = 4  # characters for 1
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
@@ -81,6 +84,11 @@ def narrow(out: Console) -> bool:
     return out.width < 80
 
 
+def headline(out: Console, title: Any, facts: str) -> None:
+    """What is shown, in bold, and how large it is."""
+    out.print(Text.assemble((str(title), "bold"), f"  {facts}"))
+
+
 def table(*headings: str) -> Table:
     """An empty table in the house look: no frame, one rule under the headings."""
     view = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1))
@@ -90,10 +98,47 @@ def table(*headings: str) -> Table:
 
 
 def show(out: Console, view: Table) -> None:
-    """Print a table, set in a little, with a line of air under it."""
+    """Print a table, set in a little, with a line of air under it; stacked where it is too wide."""
     if narrow(out):
         view.padding = (0, 0, 0, 1)
-    out.print(Padding(view, (0, 0, 1, INDENT), expand=False))
+    view.columns = [column for column in view.columns if column.header or any(column.cells)]
+    fitting = view if _squeeze(out, view) else _stacked(view)
+    out.print(Padding(fitting, (0, 0, 1, INDENT), expand=False))
+
+
+def _squeeze(out: Console, view: Table) -> bool:
+    """Narrow the widest columns, to their longest words at most; whether the table then fits.
+
+    rich by itself cuts words, and numbers with them.
+    """
+    free = out.options.update(width=10_000)
+    spans = [measure_renderables(out, free, [column.header, *column.cells])
+             for column in view.columns]  # fmt: skip
+    widths = [span.maximum for span in spans]
+    room = out.width - INDENT - (out.measure(view, options=free).maximum - sum(widths))
+    over = sum(widths) - room
+    for _ in range(over):
+        loose = [at for at, column in enumerate(view.columns)
+                 if not column.no_wrap and widths[at] > spans[at].minimum]  # fmt: skip
+        if not loose:
+            return False
+        widths[max(loose, key=widths.__getitem__)] -= 1
+    for column, width in zip(view.columns, widths, strict=True):
+        column.width = width if over > 0 else column.width
+    return True
+
+
+def _stacked(view: Table) -> Table:
+    """The same cells below each other, each beside its heading."""
+    stack = Table.grid(padding=(0, 0, 0, 2), pad_edge=False)
+    stack.add_column(style="dim", max_width=14)
+    for at, cells in enumerate(zip(*(column.cells for column in view.columns), strict=True)):
+        if at:
+            stack.add_row("", "")
+        for column, cell in zip(view.columns, cells, strict=True):
+            if cell:
+                stack.add_row(str(column.header).replace("\n", " "), cell)
+    return stack
 
 
 def indented(out: Console, text: str, by: int) -> None:
@@ -118,20 +163,21 @@ def whole(view: Table, *columns: int) -> Table:
 def bar_room(out: Console, most: int, *columns: Iterable[str]) -> int:
     """How long a bar for 1 may be in a table beside columns of these texts: `most`, or what fits.
 
-    Where several tables are to be compared, one answer serves them all.
+    Where several tables are to be compared, one answer serves them all. Too little room is none.
     """
     gap = 2 if narrow(out) else 3
     taken = sum(max(map(len, texts), default=0) + gap for texts in columns)
-    return max(4, min(most, out.width - INDENT - taken))
+    room = min(most, out.width - INDENT - taken)
+    return room if room >= LEAST_BAR else 0
 
 
 def bar(share: float, width: int = 20) -> str:
     """A share of 1 as a bar, to an eighth of a character; readable without colour.
 
-    >>> bar(0.5, 4), bar(0.01, 4), bar(0.0, 4)
-    ('██', '▏', '')
+    >>> bar(0.5, 4), bar(0.01, 4), bar(0.0, 4), bar(0.5, 0)
+    ('██', '▏', '', '')
     """
-    if not 0 < share <= 1:
+    if not 0 < share <= 1 or not width:
         return ""
     eighths = max(1, round(share * width * 8))
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()

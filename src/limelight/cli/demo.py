@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from limelight.cli._edge import JsonOption, bar, console, print_json, right, show, table
+from limelight.cli._edge import (
+    JsonOption,
+    bar,
+    bar_room,
+    console,
+    indented,
+    print_json,
+    right,
+    show,
+    table,
+)
 from limelight.health import written
 
 
@@ -35,14 +45,18 @@ def demo(json: JsonOption = False) -> None:
     out = console()
     _heading(out, "1  One attention, every number", "limelight score")
     out.print()
-    out.print(repr(trace))
+    out.print(trace.text(width=out.width))
 
     out.print()
     _heading(out, "2  A head of a real model", "limelight heatmap llama --layer 11")
     out.print("\nSmolLM2-135M, layer 11, head 1: what each word looks at most\n")
     view = table("word", "looks at", "weight", "")
+    texts = [[heading, *(row[name] for row in looks)]
+             for heading, name in (("word", "word"), ("looks at", "looks_at"))]  # fmt: skip
+    room = bar_room(out, 20, *texts, ["weight"])
     for row in looks:
-        view.add_row(row["word"], row["looks_at"], f"{row['weight']:.2f}", bar(row["weight"]))
+        cells = row["word"], row["looks_at"], f"{row['weight']:.2f}"
+        view.add_row(*cells, bar(row["weight"], room))
     show(out, right(view, 2))
 
     _heading(out, "3  A run with the lights on", "limelight watch")
@@ -57,5 +71,8 @@ def demo(json: JsonOption = False) -> None:
 
 
 def _heading(out: Any, title: str, command: str) -> None:
-    out.print(title, style="bold", end="")
-    out.print(f"  ({command})")
+    if len(f"{title}  ({command})") <= out.width:
+        out.print(title, style="bold", end=f"  ({command})\n")
+    else:
+        out.print(title, style="bold")
+        indented(out, f"({command})", 3)

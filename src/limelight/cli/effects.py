@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from limelight.cli._edge import JsonOption, console, narrow, print_json, right, show, table
+from limelight.cli._edge import (
+    JsonOption,
+    console,
+    headline,
+    narrow,
+    print_json,
+    right,
+    show,
+    table,
+)
 from limelight.cli._looking import ForceOption, progress, writable
 from limelight.writing.numbers import counted
 
@@ -71,8 +80,7 @@ def effects(
     out = console()
     layers, heads = found.change.shape
     size = f"{counted(layers, 'layer')} × {counted(heads, 'head')}"
-    out.print(found.source, style="bold", end="  ", markup=False)
-    out.print(f"{size}, {counted(len(found.tokens), 'token')}")
+    headline(out, found.source, f"{size}, {counted(len(found.tokens), 'token')}")
     out.print(f"{found.meaning}: {_signed(found.before, 3)} with every head on", markup=False)
     out.print("the change with one head off, layers down, heads across\n")
     for view in _tables(out, found):

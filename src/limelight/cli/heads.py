@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from limelight.cli._edge import JsonOption, console, narrow, print_json, right, show, table, whole
+from limelight.cli._edge import (
+    JsonOption,
+    console,
+    headline,
+    narrow,
+    print_json,
+    right,
+    show,
+    table,
+    whole,
+)
 from limelight.cli._looking import ForceOption, folded, progress, seen, writable
 from limelight.errors import ArgumentError
 from limelight.writing.numbers import counted
@@ -92,8 +102,8 @@ def heads(
         print_json(found.to_dict() if kind is None else _one(found, kind))
         return
     out = console()
-    out.print(str(held.source.get("model", "capture")), style="bold", end="  ")
-    out.print(f"{counted(sum(found.heads), 'head')} in {counted(len(found.sites), 'layer')}\n")
+    size = f"{counted(sum(found.heads), 'head')} in {counted(len(found.sites), 'layer')}\n"
+    headline(out, held.source.get("model", "capture"), size)
     if kind is None:
         all_kinds(out, found, most)
     else:

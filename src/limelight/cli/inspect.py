@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from limelight.cli._edge import JsonOption, console, print_json, right, show, table, whole
+from limelight.cli._edge import JsonOption, console, headline, print_json, right, show, table, whole
 from limelight.cli._looking import (
     COLOURS,
     NUMBER,
@@ -208,8 +208,7 @@ def _show(
     words = tables.verdict
     size = (f"{counted(len(found), 'layer')} × {counted(site.heads, 'head')}, "
             f"{site.queries:,} × {counted(site.keys, 'token')}")  # fmt: skip
-    out.print(str(found.source.get("model", "capture")), style="bold", end="  ")
-    out.print(size)
+    headline(out, found.source.get("model", "capture"), size)
     counts = [Text(f"{int((words == word).sum())} {word}", COLOURS[word] or "green")
               for word in ("healthy", "peaked", "saturated")]  # fmt: skip
     if strange := int((tables["not_a_number"] > 0).sum()):

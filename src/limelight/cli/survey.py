@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from limelight.cli._edge import JsonOption, console, print_json
+from limelight.cli._edge import JsonOption, console, headline, print_json
 from limelight.cli._looking import ForceOption, progress, writable
 from limelight.writing.numbers import counted
 
@@ -117,9 +117,9 @@ def _show(found: Survey, target: Path) -> None:
     from limelight.cli.heads import all_kinds
 
     out = console()
-    out.print(str(found.source.get("model", "model")), style="bold", end="  ")
     size = f"{counted(sum(found.counts), 'head')} in {counted(len(found.sites), 'layer')}"
-    out.print(f"{size}, {counted(found.texts, 'text')} of {found.tokens:,} tokens\n")
+    read = f"{counted(found.texts, 'text')} of {found.tokens:,} tokens"
+    headline(out, found.source.get("model", "model"), f"{size}, {read}\n")
     all_kinds(out, found.heads, 5)
     if found.cut:
         out.print(f"{counted(found.cut, 'text')} longer than --tokens: cut", style="dim")

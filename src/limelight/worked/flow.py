@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -18,14 +19,16 @@ if TYPE_CHECKING:
 MOST_HTML = 16  # rows and columns that a notebook shows
 
 
-def text(trace: Trace, head: int, batch: int, rows: int, columns: int) -> str:
+def text(
+    trace: Trace, head: int, batch: int, rows: int, columns: int, width: int | None = None
+) -> str:
     """Row by row: each key's score, logit, weight and what it gives, then the output."""
     call = trace.call
     if not call.batch or not call.query_heads or not call.queries:
         return f"Trace of an empty attention, output {tuple(trace.output.shape)}"
     head = index(head, call.query_heads, "head")
     batch = index(batch, call.batch, "batch entry")
-    blocks = [_row(trace, i, head, batch, columns) for i in range(call.queries)[:rows]]
+    blocks = [_row(trace, (batch, head, i), columns, width) for i in range(call.queries)[:rows]]
     if call.query_heads > 1 or call.batch > 1:
         blocks.insert(0, f"batch {batch} of {call.batch}, head {head} of {call.query_heads}")
     if call.queries > rows:
@@ -33,33 +36,40 @@ def text(trace: Trace, head: int, batch: int, rows: int, columns: int) -> str:
     return "\n\n".join(blocks)
 
 
-def _row(trace: Trace, i: int, head: int, batch: int, columns: int) -> str:
-    call, at = trace.call, (batch, head, i)
+def _row(trace: Trace, at: tuple[int, int, int], columns: int, width: int | None) -> str:
+    call, i = trace.call, at[2]
     extras = [name for name, on in (("cap", call.softcap), ("bias", call.bias)) if on is not None]
     how = " + ".join([f"scale by {scale_name(call.scale, call.head_size)}", *extras])
-    table = [
-        ("", "compare", how, "softmax", "mix"),
-        ("", "query·key", "→ logit", "→ weight", "weight × value"),
-        *_key_lines(trace, at, columns),
+    heads = [("", "compare", how, "softmax", "mix"),
+             ("", "query·key", "→ logit", "→ weight", "weight × value")]  # fmt: skip
+    keys = [(key, *map(_pointed, cells), gives) for key, *cells, gives in
+            _key_lines(trace, at, columns)]  # fmt: skip
+    widths = [max(len(line[n]) for line in [*heads, *keys]) for n in range(4)]
+    first = f"{name(trace, 'query', i)} = {vector(np.asarray(call.query, np.float64)[at])}"
+    lines = [*_set(heads, widths, str.ljust), *_set(keys, widths, str.rjust)]
+    output = "no values were given"
+    if call.value_size:
+        output = f"output = {vector(trace.steps.output[at])}"
+    last = f"╰─▶ {output}", _verdict(trace, at)
+    if width is None or max(map(len, [first, *lines, "   ".join(last)])) <= width:
+        return "\n".join([first, *lines, "   ".join(last).rstrip()])
+    narrow = [f"{line}\n│  {gives}" if gives else line for line, (*_, gives)
+              in zip(_set(keys, widths, str.rjust, 4), keys, strict=True)]  # fmt: skip
+    return "\n".join([first, *_set(heads, widths, str.ljust, 4), "│  mix: weight × value", *narrow,
+                      *filter(None, (last[0], f"    {last[1]}".rstrip()))])  # fmt: skip
+
+
+def _set(
+    table: Sequence[tuple[str, ...]], widths: list[int], side: Callable[[str, int], str],
+    stop: int = 5,
+) -> list[str]:  # fmt: skip
+    """Lines of a table, the key to the left, the last column as it is, the others to a side."""
+    return [
+        "  ".join(
+            [line[0].ljust(widths[0]), *map(side, line[1:4], widths[1:]), *line[4:stop]]
+        ).rstrip()
+        for line in table
     ]
-    widths = [max(len(line[0]) for line in table)]
-    for n in (1, 2, 3):
-        words = [len(line[n]) for line in table[:2]] + [
-            len(_pointed(line[n])) for line in table[2:]
-        ]
-        widths.append(max(words))
-    lines = [f"{name(trace, 'query', i)} = {vector(np.asarray(call.query, np.float64)[at])}"]
-    for line in table[:2]:
-        cells = [cell.ljust(width) for cell, width in zip(line[:-1], widths, strict=True)]
-        lines.append("  ".join([*cells, line[-1]]))
-    for line in table[2:]:
-        cells = [
-            _pointed(cell).rjust(width) for cell, width in zip(line[1:-1], widths[1:], strict=True)
-        ]
-        lines.append("  ".join([line[0].ljust(widths[0]), *cells, line[-1]]).rstrip())
-    kept = call.value_size > 0
-    output = f"output = {vector(trace.steps.output[at])}" if kept else "no values were given"
-    return "\n".join([*lines, f"╰─▶ {output}   {_verdict(trace, at)}".rstrip()])
 
 
 def _key_lines(

@@ -173,9 +173,15 @@ class Trace:
             "health": self.health.to_dict(),
         }  # fmt: skip
 
-    def text(self, *, head: int = 0, batch: int = 0, rows: int = 8, columns: int = 12) -> str:
-        """The flow of the calculation, row by row, as text."""
-        return flow.text(self, head, batch, rows, columns)
+    def text(
+        self, *, head: int = 0, batch: int = 0, rows: int = 8, columns: int = 12,
+        width: int | None = None,
+    ) -> str:  # fmt: skip
+        """The flow of the calculation, row by row, as text.
+
+        Where a line would be longer than `width`, what each key gives stands below it.
+        """
+        return flow.text(self, head, batch, rows, columns, width)
 
     def __repr__(self) -> str:
         return self.text()
