@@ -352,3 +352,49 @@ def test_numbers_that_float32_has_not() -> None:
     )
     with pytest.raises(ll.LimelightError, match=r"numpy.*scale=1e\+40 is beyond.*can: auto, ref"):
         ll.attention(x, x, x, scale=1e40, engine="numpy")
+
+
+@pytest.mark.parametrize("softcap", [1e-46, 1e-39])
+def test_a_softcap_that_float32_has_not(softcap: float) -> None:
+    """It leaves no logit: a cap that became 0 would be none at all."""
+    x, y = (np.array(rows, np.float32) for rows in ([[3, 0]], [[1, 0], [-1, 0]]))
+    value, rule = np.array([[1], [0]], np.float32), {"scale": 1.0, "softcap": softcap}
+    assert ll.attention(x, y, value, **rule) == 0.5
+    assert ll.inspect(x, y, value, **rule).health.max_prob == 0.5
+    np.testing.assert_array_equal(ll.weights(x, y, **rule), [[0.5, 0.5]])
+    np.testing.assert_array_equal(ll.heatmap(x, y, (1, 2), **rule).values, [[0.5, 0.5]])
+    for engine in ("numpy", "native"):
+        with pytest.raises(ll.LimelightError, match=rf"{softcap:g} is too small.*can: auto, ref"):
+            ll.attention(x, y, value, **rule, engine=engine)
+    wide = (array.astype(np.float64) for array in (x, y, value))
+    assert ll.attention(*wide, **rule, engine="numpy") == 0.5
+    assert ll.attention(x, y, value, scale=1.0, softcap=2.0**-126, engine="numpy") == 0.5
+
+
+@pytest.mark.parametrize("engine", ["auto", "numpy", "reference"])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i4"])
+def test_numbers_of_another_byte_order(dtype: str, engine: str) -> None:
+    """As files of the network and of FITS have them; and dtypes that are a copy of NumPy's."""
+    drawn = (np.random.default_rng(0).normal(size=(1, 2, 5, 4)) * 3).astype(dtype)
+    allowed, sinks = np.tri(5) > 0, np.array([0.5, -1.0], np.float32)
+    rule: dict[str, Any] = {"bias": drawn[..., :1], "sinks": sinks, "mask": allowed}
+    want = ll.attention(drawn, drawn, drawn, **rule, engine=engine)
+    for order in ">=":
+        kind = drawn.dtype.newbyteorder(order)
+        x = drawn.astype(kind)
+        turned = {
+            **rule,
+            "bias": x[..., :1],
+            "sinks": sinks.astype(sinks.dtype.newbyteorder(order)),
+            "mask": ll.Lengths(np.array(5, np.dtype(np.int32).newbyteorder(order))) & allowed,
+        }
+        found = ll.attention(x, x, x, **turned, engine=engine)
+        np.testing.assert_array_equal(found, want)
+        assert found.dtype is want.dtype
+        assert ll.attention(x, drawn, drawn, engine=engine).dtype is want.dtype
+        said = ll.inspect(x, x, x, engine=engine).health.logsumexp
+        look = ll.weights(
+            x, x, logsumexp=said.astype(said.dtype.newbyteorder(order)), engine=engine
+        )
+        want_look = ll.weights(drawn, drawn, logsumexp=said, engine=engine)
+        np.testing.assert_array_equal(look, want_look)

@@ -114,10 +114,16 @@ def as_numpy(array: Any) -> Any:
 
 
 def read(array: Any) -> NDArray[Any]:
-    """As a NumPy array: lists, and what any framework offers by `__array__`, or else by DLPack."""
+    """As a NumPy array: lists, and what any framework offers by `__array__`, or else by DLPack.
+
+    Numbers whose bytes lie in another order than this machine's, as FITS files have them, are
+    copied to it, and so are those whose dtype is a copy of NumPy's own: engines know it by itself.
+    """
     dlpack = not hasattr(array, "__array__") and hasattr(array, "__dlpack__")
     try:
-        return np.from_dlpack(array) if dlpack else np.asarray(array)
+        found = np.from_dlpack(array) if dlpack else np.asarray(array)
+        plain = found.dtype.isbuiltin or found.dtype.kind not in "fiu"
+        return found if plain else found.astype(found.dtype.type)
     except (BufferError, RuntimeError, TypeError) as error:
         raise ArgumentError(
             f"the {type(array).__name__} cannot be read here ({error}): copy it to the CPU first"
@@ -137,9 +143,9 @@ def of_lists(given: Any, name: str) -> NDArray[Any]:
         ) from None
 
 
-def as_array(array: Any) -> NDArray[Any]:
-    """As a NumPy array, whatever framework it is of; bfloat16 widened."""
-    found = read(as_numpy(array))
+def as_array(array: Any, name: str = "the array") -> NDArray[Any]:
+    """As a NumPy array, whatever framework it is of, or of lists; bfloat16 widened."""
+    found = of_lists(as_numpy(array), name)
     return found.astype(np.float32) if found.dtype.name == "bfloat16" else found
 
 

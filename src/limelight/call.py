@@ -21,6 +21,7 @@ from limelight.writing.numbers import counted
 
 FLOATS = ("float64", "float32", "bfloat16", "float16")
 LARGEST_FLOAT32 = 3.4e38
+LEAST_FLOAT32 = 2.0**-126  # of those with all their digits: kernels take what is smaller for 0
 
 
 @lean
@@ -209,7 +210,7 @@ def _fits_already(query: Any, key: Any, value: Any) -> bool:
     if not (type(query) is type(key) is type(value)):
         return False
     if type(query) is np.ndarray:
-        known = query.dtype.char in "fde"
+        known = query.dtype.char in "fde" and query.dtype.isbuiltin == 1
     else:
         known = (
             is_torch(query)
@@ -277,6 +278,8 @@ def beyond_float32(call: Call) -> str | None:
     for name, number in (("scale", call.scale), ("softcap", call.softcap or 0.0)):
         if abs(number) > LARGEST_FLOAT32:
             return f"it computes in float32, and {name}={number:g} is beyond that"
+    if call.softcap is not None and call.softcap < LEAST_FLOAT32:
+        return f"it computes in float32, and softcap={call.softcap:g} is too small for that"
     return None
 
 
@@ -429,7 +432,11 @@ def check_value(value: Any) -> None:
 
 def _number(value: Any, name: str, meaning: str) -> float:
     try:
+        if isinstance(value, str):  # float() reads texts too
+            raise TypeError
         number = float(value)
+    except OverflowError:
+        raise ArgumentError(f"{name} is a whole number beyond float64: {meaning}") from None
     except (TypeError, ValueError):
         raise ArgumentError(f"{name}={value!r} is not a number: {meaning}") from None
     if not math.isfinite(number):
