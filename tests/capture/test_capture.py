@@ -405,7 +405,6 @@ def test_what_could_not_be_opened_is_not_saved(tmp_path: Path) -> None:
     for part, odd, message in (
         ("image", np.zeros((2, 4, 6, 3)), "cannot be saved: its image is not one"),
         ("grid", Grid(2.5, 3), "cannot be saved: a number or text about it"),  # type: ignore[arg-type]
-        ("sites", (replace(site(), value=site().value[:, :, :4]),), "values that do not fit"),
     ):
         with pytest.raises(ll.LimelightError, match=message):
             replace(capture(), **{part: odd}).save(tmp_path / "a")
@@ -529,7 +528,7 @@ def _array(name: str, array: Any) -> Any:
         (_array("site.0.query", np.zeros((B, 5, NQ, D), np.float32)), "does not fit together"),
         (_array("site.0.key", np.zeros((B, HK, NK + 1, D), np.float32)), "fit"),
         (_array("site.0.key", np.zeros((B, HK, NK, D), np.int32)), "not numbers"),
-        (_array("site.0.value", np.zeros((B, HK, 2, D), np.float32)), "do not fit its keys"),
+        (_array("site.0.value", np.zeros((B, HK, 2, D), np.float32)), "does not fit together"),
         (_array("site.1.sinks", np.zeros(4, np.float32)), "sinks"),
         (_array("image", np.zeros((2, 2), np.uint8)), "image is not one"),
     ],
@@ -660,8 +659,72 @@ def test_weights_that_are_already_there(tmp_path: Path) -> None:
         ([[0.5, 0.5]], ShapeError, "takes .batch, heads, queries, keys"),
         ([[[[0.5, 0.2]]]], ArgumentError, "sums to 0.7: .* what a sink takes is a key of its own"),
         ([[[[1.5, -0.5]]]], ArgumentError, "below 0"),
+        ([[[[0.5, 0.5], [1.0]]]], ShapeError, "weights is a ragged list"),
     ],
 )
 def test_weights_that_are_none(weights: Any, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         Site.from_weights("given", 0, weights)
+
+
+EVEN = np.full((2, 6, 5, 7), 1 / 7)
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 6, 4, 2), (2, 4, 7, 2), (3, 6, 7, 2), (1, 6, 7, 2), (2, 0, 7, 2)]
+)
+def test_values_are_those_of_the_keys(shape: tuple[int, ...]) -> None:
+    value = np.ones(shape)
+    said = r"site a: value has shape .*each key goes with one value: it takes \[2, 6, 7, size\]"
+    with pytest.raises(ShapeError, match=said):
+        Site.from_weights("a", 0, EVEN, value=value)
+    with pytest.raises(ShapeError, match=said):
+        Site("a", 0, np.ones((2, 6, 5, 3)), np.ones((2, 6, 7, 3)), value)
+    with pytest.raises(ShapeError, match="value is a ragged list"):
+        Site.from_weights("a", 0, EVEN, value=[[[[1.0, 2.0]], [[1.0]]]])
+
+
+def test_heads_of_given_weights_may_share_values(tmp_path: Path) -> None:
+    value = np.random.default_rng(2).normal(size=(2, 3, 7, 4))
+    shared = Site.from_weights("a", 0, EVEN, value=value)
+    own = Site.from_weights("a", 0, EVEN, value=np.repeat(value, 2, axis=1))
+    for head in (0, 5):
+        np.testing.assert_array_equal(shared.by_value(head, 1).weights(head=0),
+                                      own.by_value(head, 1).weights(head=0))  # fmt: skip
+    np.testing.assert_array_equal(shared.trace(head=3).output, own.trace(head=3).output)
+    Capture((shared,)).save(tmp_path / "shared")
+    np.testing.assert_array_equal(Capture.open(tmp_path / "shared")[0].weights(), own.weights())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"key": np.ones((B, 4, NK, D))}, "site layers.3.attention: 6 query heads cannot share 4"),
+        ({"key": np.ones((B, HK, NK, 2))}, "query of size 5 .* key of size 2"),
+        ({"key": np.ones((5, HK, NK, D))}, "batch axes do not fit"),
+        ({"sinks": np.ones(5)}, r"sinks has shape \(5,\)"),
+        ({"bias": np.ones((5, NQ, NK))}, "bias is made for .* 5 heads"),
+        ({"softcap": -1.0}, "softcap=-1.0: .* positive"),
+        ({"scale": "2"}, "scale='2' is not a number"),
+    ],
+)
+def test_what_does_not_fit_together_is_no_site(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ll.LimelightError, match=said):
+        site(**({"value": None} | wrong))
+
+
+def test_each_query_has_its_own_batch_entry() -> None:
+    with pytest.raises(ShapeError, match="keys for a batch of 2 and queries for one of 1"):
+        Site("a", 0, np.ones((1, HQ, NQ, D)), np.ones((B, HK, NK, D)))
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8"])
+def test_numbers_of_another_byte_order(dtype: str, tmp_path: Path) -> None:
+    drawn = np.random.default_rng(1).normal(size=(3, 1, 2, 5, 4))
+    turned, plain = drawn.astype(dtype), drawn.astype(dtype[1:])
+    found, same = (Site("a", 0, *given) for given in (turned, plain))
+    np.testing.assert_array_equal(found.weights(), same.weights())
+    Capture((found,)).save(tmp_path / "turned")
+    np.testing.assert_array_equal(Capture.open(tmp_path / "turned")[0].key, plain[1])
+    given = Site.from_weights("a", 0, EVEN.astype(dtype), value=np.ones((2, 6, 7, 2), dtype))
+    np.testing.assert_allclose(given.by_value().weights(head=0), EVEN[0, 0], rtol=1e-6)

@@ -19,7 +19,7 @@ from limelight.arrays import as_array, as_numpy, index, is_integer, pick
 from limelight.call import Call, as_float, prepare
 from limelight.capture.brought import lengths
 from limelight.engines import choose
-from limelight.errors import ArgumentError, ShapeError
+from limelight.errors import ArgumentError, LimelightError, ShapeError
 from limelight.health import Health
 from limelight.masks import Mask, as_mask, spans
 from limelight.masks.measured import Entry, Intervals
@@ -141,6 +141,7 @@ class Site:
             object.__setattr__(self, "real_queries", tail)
         for name, length in (("real_keys", self.keys), ("real_queries", self.queries)):
             object.__setattr__(self, name, self._flags(name, length))
+        self._check_fits()
         self._check_out()
         if self.rows is not None:
             shape = (self.batch, self.heads, self.queries)
@@ -148,6 +149,20 @@ class Site:
                 if array.shape != shape:
                     raise ShapeError(f"site {self.name}: {name} has shape {array.shape}, and the "
                                      f"rows are {shape}")  # fmt: skip
+
+    def _check_fits(self) -> None:
+        """Queries, keys and values are of one batch and share heads; the rest fits them."""
+        if self.value is not None and self.value.shape[:3] != self.key.shape[:3]:
+            fits = ", ".join(map(str, self.key.shape[:3]))
+            raise ShapeError(f"site {self.name}: value has shape {self.value.shape}, and each key "
+                             f"goes with one value: it takes [{fits}, size]")  # fmt: skip
+        try:
+            made = prepare(self.query, self.key, **{**self._rule, "mask": None})
+        except LimelightError as error:
+            raise type(error)(f"site {self.name}: {error}") from None
+        if made.batch != self.batch:
+            raise ShapeError(f"site {self.name}: keys for a batch of {made.batch} and queries for "
+                             f"one of {self.batch}: give one entry of each")  # fmt: skip
 
     def _check_out(self) -> None:
         """What is written fits the heads and keys, and W_O the heads and values."""
@@ -180,14 +195,15 @@ class Site:
 
         Its logits are the logarithms of the weights, so that everything that looks, judges, draws
         and saves takes it as it takes any other; a cell shows its weight and no arithmetic. A
-        weight of 0 is a key that the row may not see. Tokens may come as a tokenizer spells them.
+        weight of 0 is a key that the row may not see. Tokens may come as a tokenizer spells them;
+        `value` is [B, H, Nk, Dv], or of fewer heads that the weights' heads share.
 
         >>> site = Site.from_weights("mine", 0, [[[[1.0, 0.0], [0.25, 0.75]]]])
         >>> site.weights()
         array([[[1.  , 0.  ],
                 [0.25, 0.75]]])
         """
-        given = as_float(as_array(weights), "weights")
+        given = as_float(as_array(weights, "weights"), "weights")
         if given.ndim != 4:
             raise ShapeError(f"weights have shape {given.shape}, and a site takes [batch, heads, "
                              f"queries, keys]")  # fmt: skip
@@ -202,12 +218,14 @@ class Site:
                 f"softmax, before dropout; what a sink takes is a key of its own"
             )
         batch, heads, queries, keys = given.shape
+        value = None if value is None else as_float(as_array(value, "value"), "value")
+        shared = 0 if value is None or value.ndim != 4 else value.shape[1]
+        key_heads = shared if shared and heads % shared == 0 else heads
         with np.errstate(divide="ignore"):
             bias = np.log(given)
         return cls(
             name, layer, np.zeros((batch, heads, queries, 1), given.dtype),
-            np.zeros((batch, heads, keys, 1), given.dtype),
-            value=None if value is None else as_array(value), scale=1.0, bias=bias,
+            np.zeros((batch, key_heads, keys, 1), given.dtype), value=value, scale=1.0, bias=bias,
             kind=kind, tokens=as_texts(tokens, "tokens"),
             query_tokens=as_texts(query_tokens, "query_tokens"),
         )  # fmt: skip
