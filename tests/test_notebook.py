@@ -143,6 +143,7 @@ def test_plain_html_of_one_head_of_one_entry(without_anywidget: None) -> None:
     site = Site("layers.0", 0, query, key, tokens=(tuple("abcde"), tuple("vwxyz")))
     html = nb.show(site, head=1, batch=1)._repr_html_()
     assert html.startswith("<p>layers.0, head 1</p><svg")
+    assert "data-jp-theme-light" in html
     assert f"{site.cell(4, 2, head=1, batch=1).weight:.4g}"[:4] in html
     assert ">v<" in html
     assert (

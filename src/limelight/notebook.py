@@ -222,7 +222,7 @@ def _map(one: Site) -> str:
 
     seen = one.heatmap((min(MOST_BINS, one.queries), min(MOST_BINS, one.keys)), head=0)
     keys, queries = (one.labels(side) for side in ("key", "query"))
-    return heatmap(seen, tokens=keys, query_tokens=queries).svg()
+    return heatmap(seen, tokens=keys, query_tokens=queries, theme="auto").svg()
 
 
 def as_capture(what: Showable, head: int | None = None, batch: int = 0) -> Capture:

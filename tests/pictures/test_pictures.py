@@ -109,6 +109,27 @@ def test_png_files_are_right() -> None:
     np.testing.assert_array_equal(decoded(encode(colours[:1, :1], 3780)), colours[:1, :1])
 
 
+def test_one_svg_for_light_pages_and_dark(tmp_path: Path) -> None:
+    seen = np.random.default_rng(0).random((3, 5))
+    auto, day, night = (pictures.heatmap(seen, theme=name) for name in ("auto", *THEMES))
+    groups = {group.get("class"): group for group in ElementTree.fromstring(auto.svg())
+              if group.tag.endswith("}g")}  # fmt: skip
+    assert groups["by-night"].get("display") == "none"  # where no style is let in
+    for name, one in (("by-day", day), ("by-night", night)):
+        drawn = ElementTree.fromstring(one.svg())
+        assert [mark.attrib for mark in groups[name].iter() if mark.tag.endswith("}rect")] == [
+            mark.attrib for mark in drawn.iter() if mark.tag.endswith("}rect")
+        ]
+    assert auto.png() == day.png()
+    both = auto.beside(auto)
+    assert both.dark is not None
+    assert both.dark.svg() == night.beside(night).svg()
+    assert day.beside(auto).dark is None
+    shown = auto.svg()
+    for dark in ("prefers-color-scheme:dark", "[data-jp-theme-light=false]", ".vscode-dark"):
+        assert dark in shown
+
+
 def test_each_cell_has_its_colour_in_its_place() -> None:
     values = np.array([[0.0, 1.0, np.nan], [0.5, 0.25, 0.75]])
     drawn = pictures.heatmap(np.ma.masked_invalid(values))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from limelight.errors import ArgumentError, ShapeError
 from limelight.pictures import frame
 from limelight.pictures.scene import Box, Label, Mark, Picture, Pixels, Stroke
-from limelight.views.palette import Scale, Theme, css, ink_on, theme_of
+from limelight.views.palette import THEMES, Scale, Theme, css, ink_on, theme_of
 from limelight.views.tiles import HIDDEN_WORD, NAN_WORD
 from limelight.writing.numbers import counted
 
@@ -48,12 +49,20 @@ def heatmap(
     query_tokens  names of all the queries; those of the keys where there are as many
     scale         "linear", or "log" for weights over many orders of magnitude
     low, high     the ends of the scale; for a linear one 0 and the largest weight unless told
+    theme         "light", "dark", or "auto": as SVG, by the page that it stands on; else light
 
     >>> from limelight import weights
     >>> drawn = heatmap(weights([[2, 1]], [[2, 1], [1, 0], [0, -1]]), tokens=["a", "b", "c"])
     >>> drawn.svg().startswith("<svg")
     True
     """
+    if theme == "auto":
+        day, night = (
+            heatmap(seen, tokens=tokens, query_tokens=query_tokens, title=title, scale=scale,
+                    low=low, high=high, theme=one)
+            for one in THEMES
+        )  # fmt: skip
+        return replace(day, dark=night)
     values, spans, pool, empty = _facts(seen)
     if values.ndim > 2 and len(values.reshape(-1, *values.shape[-2:])) == 1:
         values, empty = (array.reshape(values.shape[-2:]) for array in (values, empty))

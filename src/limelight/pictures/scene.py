@@ -91,13 +91,17 @@ Mark = Box | Pixels | Label | Stroke | Trail
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """Marks on a surface. `description` is read out to whoever cannot see it."""
+    """Marks on a surface. `description` is read out to whoever cannot see it.
+
+    dark   the same for dark pages: as SVG, the picture suits the page that it stands on
+    """
 
     width: float
     height: float
     marks: tuple[Any, ...]
     theme: str = "light"
     description: str = ""
+    dark: Picture | None = None
 
     def svg(self) -> str:
         """As SVG text that stands alone."""
@@ -139,7 +143,8 @@ class Picture:
             x += one.width + gap
         height = max(one.height for one in (self, *others))
         words = "; ".join(one.description for one in (self, *others))
-        return Picture(x - gap, height, tuple(marks), self.theme, words)
+        dark = self.dark and self.dark.beside(*(one.dark or one for one in others), gap=gap)
+        return Picture(x - gap, height, tuple(marks), self.theme, words, dark)
 
     @property
     def surface(self) -> str:

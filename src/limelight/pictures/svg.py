@@ -17,17 +17,35 @@ FONT = (
 BASELINE = 0.35  # of the size, from the middle of a line down to its baseline
 
 
+# The signs by which notebooks and documentation say that they are dark, or light, whatever the
+# system is; where there are none, the system decides.
+_NIGHT = ":is([data-jp-theme-light=false],[data-theme=dark],[theme=dark],.vscode-dark)"
+_DAY = ":is([data-jp-theme-light=true],[data-theme=light],[theme=light],.vscode-light)"
+_ONE_OF_TWO = (
+    "<style>@media(prefers-color-scheme:dark){.by-day{display:none}.by-night{display:inline}}"
+    f"{_NIGHT} .by-day,{_DAY} .by-night{{display:none}}"
+    f"{_DAY} .by-day,{_NIGHT} .by-night{{display:inline}}</style>"
+)
+
+
 def write(picture: Picture) -> str:
     w, h = _n(picture.width), _n(picture.height)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}" viewBox="0 0 {w} {h}" '
         f'role="img" font-family="{FONT}" style="max-width:100%;height:auto">',
         f"<title>{escape(picture.description)}</title>",
-        f'<rect width="{w}" height="{h}" fill="{picture.surface}"/>',
-        *(_WRITE[type(mark)](mark) for mark in picture.marks),
-        "</svg>",
     ]
-    return "\n".join(lines)
+    if picture.dark is None:
+        return "\n".join([*lines, *_drawn(picture), "</svg>"])
+    day, night = ("\n".join(_drawn(one)) for one in (picture, picture.dark))
+    both = f'<g class="by-day">{day}</g>', f'<g class="by-night" display="none">{night}</g>'
+    return "\n".join([*lines, _ONE_OF_TWO, *both, "</svg>"])
+
+
+def _drawn(picture: Picture) -> list[str]:
+    w, h = _n(picture.width), _n(picture.height)
+    surface = f'<rect width="{w}" height="{h}" fill="{picture.surface}"/>'
+    return [surface, *(_WRITE[type(mark)](mark) for mark in picture.marks)]
 
 
 def _box(mark: Box) -> str:
