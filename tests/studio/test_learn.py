@@ -96,6 +96,10 @@ def test_what_is_no_number_is_kept_marked_and_changes_nothing(step: Any) -> None
     field.blur()
     assert field.input_value() == "many"  # what was typed is not thrown away
     assert "A number, such as −0.5" in at(step, "input", 1, 1).inner_text()
+    for large in ("1e7", "1e308", "−1e999"):
+        field.fill(large)
+        said = at(step, "input", 1, 1).inner_text()
+        assert "A number from −1,000,000 to 1,000,000" in said
     stage(step, "Q, K, V")
     close(matrix(step, "input"), before)
 
@@ -374,6 +378,52 @@ def test_the_toy_follows_part_1(page: Any) -> None:
     click_cell(part, 2, 0, 4)
     check_cell(part, done.cell(2, 0))
     assert fields(grid(stage(step, "X"), "input"))[0] == 0.9
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_what_may_be_typed_is_told_inside_the_card(open_tab: Any, width: int) -> None:
+    page = open_tab("#/learn/example", width=width)
+    for part in ("example", "step"):
+        for field in page.locator(f"#{part} .card input[inputmode=decimal]").all():
+            field.fill("1e999")
+            cut = field.evaluate(
+                """input => {
+                const said = input.parentElement.querySelector("[role=status]");
+                const { left, right } = said.getBoundingClientRect();
+                const box = (said.closest(".tables") ?? said.closest(".card")).getBoundingClientRect();
+                return Math.max(box.left - left, right - box.right, -left, right - innerWidth);
+                }"""
+            )
+            assert cut <= 0
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_a_word_of_any_length_keeps_to_its_place(open_tab: Any, width: int) -> None:
+    long = "Incomprehensibilities" * 3
+    page = open_tab(f"#/learn/step?step.sentence=the+{long[:60]}+saw", width=width)
+    part = page.locator("#step")
+    part.get_by_text(long[:60]).first.wait_for()
+    for name in STAGES:
+        stage(part, name)
+        over = part.locator(".about p, .how span, .drawn").evaluate_all(
+            """found => found.filter(text => {
+              const written = document.createRange();
+              written.selectNodeContents(text);
+              const box = text.closest(".about, .drawn").getBoundingClientRect();
+              return written.getBoundingClientRect().right > box.right + 1;
+            }).length"""
+        )
+        assert over == 0, name
+
+
+def test_an_emptied_sentence_moves_nothing(open_tab: Any) -> None:
+    page = open_tab("#/learn/step")
+    part = page.locator("#step")
+    tabs = part.get_by_role("tablist")
+    top = tabs.evaluate("box => box.offsetTop")
+    part.get_by_label("Sentence").fill("")
+    part.get_by_text("Type at least one word.").wait_for()
+    assert tabs.evaluate("box => box.offsetTop") == top
 
 
 @pytest.mark.parametrize("width", [1280, 900, 390, 360])

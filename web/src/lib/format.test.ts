@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { clean, count, fixed, number, operand, parseNumber, percent, significant, token, vector } from "./format";
+import { clean, count, fixed, number, operand, parseNumber, percent, significant, token, typedNumber, vector } from "./format";
 
 describe("numbers as people read them", () => {
   it.each([
@@ -35,6 +35,9 @@ describe("numbers as people type them", () => {
   it.each(["", "two", "1,2,3", "1.2.3", "1e999", "--1"])("%s is no number", (text) =>
     expect(parseNumber(text)).toBeNull(),
   );
+  it("tells what is too large from what is no number", () => {
+    expect([typedNumber("−1e999"), typedNumber("two")]).toEqual([-Infinity, null]);
+  });
 });
 
 it("counts in words", () => {

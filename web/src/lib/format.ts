@@ -45,12 +45,16 @@ function scientific(value: number): string {
   return value.toExponential(6).replace(/e([+-])(\d)$/, "e$10$2");
 }
 
-/** Reads what a person types: a real minus sign, a decimal comma; null where it is no number. */
-export function parseNumber(text: string): number | null {
+/** What a person types as a number, with a real minus sign or a decimal comma: ∞ where float64 cannot hold it, null where it is none. */
+export function typedNumber(text: string): number | null {
   const plain = text.trim().replace(/[−–]/g, "-").replace(/^([^.,]*),([^.,]*)$/, "$1.$2");
-  if (!/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(plain)) return null;
-  const value = Number(plain);
-  return Number.isFinite(value) ? value : null;
+  return /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(plain) ? Number(plain) : null;
+}
+
+/** The same, null also where float64 cannot hold it. */
+export function parseNumber(text: string): number | null {
+  const value = typedNumber(text);
+  return value !== null && Number.isFinite(value) ? value : null;
 }
 
 /** What went wrong, in words. */
