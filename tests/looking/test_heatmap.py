@@ -518,6 +518,19 @@ WRONG: list[tuple[str, Any, str]] = [
     ),
     ("not a region", {"rows": "abc"}, "rows='abc' is not a region: give a slice or a pair"),
     ("fraction", {"columns": (0.5, 2)}, r"columns=\(0.5, 2\) is not a region"),
+    (
+        "slice of fractions",
+        {"rows": slice(0.5, 2)},
+        "rows=0.5:2 is not a region: a slice has whole",
+    ),
+    ("slice of texts", {"rows": slice("a", "b")}, "rows=a:b is not a region"),
+    ("no step", {"rows": slice(0, 6, 0)}, "rows=0:6:0 is not a region: .* step is not 0"),
+    ("half a step", {"rows": slice(0, 6, 1.5)}, "rows=0:6:1.5 is not a region"),
+    ("before all", {"rows": slice(None, -20)}, "rows=:-20 is an empty region"),
+    ("range outside", {"rows": range(4, 10)}, "reaches outside the 9 queries"),
+    ("range with gaps", {"rows": range(0, 9, 2)}, "rows has step 2.* or as a range"),
+    ("range of none", {"rows": range(3, 3)}, "is an empty region"),
+    ("far beyond", {"rows": slice(10**30, None)}, "reaches outside the 9 queries"),
     ("no pixels", {"shape": (0, 5)}, "a picture of 0 × 5: each side must be from 1 to 16,384"),
     (
         "a million pixels",
@@ -535,6 +548,34 @@ def test_errors_say_what_to_do(_: str, how: dict[str, Any], text: str) -> None:
         heatmap(QUERY, KEY, **how)
 
 
+@pytest.mark.parametrize(("rows", "same"), [
+    (range(0, 6, 2), [0, 2, 4]), (range(4, -1, -1), [4, 3, 2, 1, 0]), (range(-2, 1), [7, 8, 0]),
+    (range(2, 5), [2, 3, 4]), (slice(1, 8, 3), [1, 4, 7]), (slice(4, None, -2), [4, 2, 0]),
+    (slice(-3, None), [6, 7, 8]), (slice(-20, 2), [0, 1]), (slice(-20, -7), [0, 1]),
+])  # fmt: skip
+def test_rows_by_ranges_and_slices(rows: Any, same: list[int]) -> None:
+    query, key = np.random.default_rng(4).normal(size=(2, 9, 4))
+    np.testing.assert_array_equal(weights(query, key, rows=rows), weights(query, key, rows=same))
+    np.testing.assert_array_equal(top(query, key, rows=rows).rows, same)
+    if same == list(range(same[0], same[-1] + 1)):
+        assert heatmap(query, key, rows=rows).rows == (same[0], same[-1] + 1)
+        assert heatmap(query, key, rows=range(same[0] - 9, same[-1] - 8)).rows[0] == same[0]
+
+
+@pytest.mark.parametrize("rows", [slice(0, 0), slice(-3, None), (0, 0), [], range(0), None])
+def test_no_rows_of_none(rows: Any) -> None:
+    none, some = np.zeros((0, 4)), np.zeros((3, 4))
+    assert weights(none, some, rows=rows).shape == (0, 3)
+    assert weights(some, none, columns=rows).shape == (3, 0)
+    assert top(none, some, rows=rows).columns.shape == (0, 8)
+    if rows != []:
+        assert heatmap(none, some, rows=rows).rows == (0, 0)
+    with pytest.raises(ArgumentError, match="there are none"):
+        weights(none, some, rows=[0])
+    with pytest.raises(ArgumentError, match="there are none"):
+        weights(none, some, rows=(0, 1))
+
+
 def test_more_errors() -> None:
     with pytest.raises(
         ArgumentError, match="rows 9 is outside the 9 queries: they are numbered 0 to 8"
@@ -546,6 +587,15 @@ def test_more_errors() -> None:
         weights(QUERY, KEY, columns=[])
     with pytest.raises(ArgumentError, match=r"give a slice, a pair .* or a list of whole numbers"):
         weights(QUERY, KEY, columns=[0.5])
+    with pytest.raises(ShapeError, match="rows is a ragged list"):
+        weights(QUERY, KEY, rows=[[1, 2], [3]])
+    for rows, said in ((slice(0, 6, 0), "step is not 0"), (slice(0, 6, 1.5), "not a region"),
+                       (slice(0.5, 2), "not a region"), (slice("a", "b"), "not a region"),
+                       (range(0, 10**15, 3), "is outside the 9 queries"),
+                       (range(-10, 3), "rows -10 is outside"), (range(3, 3), "empty region")):  # fmt: skip
+        for look in (weights, top):
+            with pytest.raises(ArgumentError, match=said):
+                look(QUERY, KEY, rows=rows)
     for k in (0, 1.5, True, "2"):
         with pytest.raises(ArgumentError, match=f"k={k!r}: ask for a whole number of keys a row"):
             top(QUERY, KEY, k=k)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from limelight.arrays import of_lists
 from limelight.errors import ArgumentError
 
 Index = NDArray[np.int64]
@@ -26,72 +27,106 @@ LARGEST_SIDE = 16_384  # bins a side: four times the widest screens, 1 GiB of fl
 def span(which: Any, n: int, name: str, of: str) -> tuple[int, int]:
     """A range of rows or columns as (start, stop): from None (all), a slice, a range or a pair.
 
-    Negative numbers count from the end. None is all of them, also where there are none. `name` is
-    the argument's, `of` what there are n of.
+    Negative numbers count from the end, and a slice that begins before the first begins there, as
+    in Python. None is all of them, and where there are none so is any empty region. `name` is the
+    argument's, `of` what there are n of.
 
-    >>> span((2, -1), 10, "rows", "queries")
-    (2, 9)
+    >>> span((2, -1), 10, "rows", "queries"), span(slice(-20, None), 10, "rows", "queries")
+    ((2, 9), (0, 10))
     """
     if which is None:
         return 0, n
     start, stop = _ends(which, n, name)
     if not 0 <= start <= n or not 0 <= stop <= n:
         raise ArgumentError(
-            f"{name}={_show(which)} reaches outside the {n:,} {of}: they are "
-            f"numbered 0 to {n - 1:,}, and a range ends at {n:,} at most"
+            f"{name}={_show(which)} reaches outside the {n:,} {of}: {_numbered(n)}, and a range "
+            f"ends at {n:,} at most"
         )
-    if start >= stop:
-        there = f"there are no {of}" if n == 0 else f"ask for at least one of the {n:,} {of}"
-        raise ArgumentError(f"{name}={_show(which)} is an empty region: {there}")
-    return start, stop
+    if start >= stop and n:
+        raise _nothing(f"{name}={_show(which)}", n, of)
+    return start, max(start, stop)
 
 
 def _ends(which: Any, n: int, name: str) -> tuple[int, int]:
-    if isinstance(which, (slice, range)):
-        if which.step not in (None, 1):
-            raise ArgumentError(
-                f"{name} has step {which.step}: a region is without gaps; weights()"
-                f" takes single {name} as a list of numbers"
-            )
-        pair = which.start, which.stop
-    else:
-        try:
-            start, stop = which
-            pair = operator.index(start), operator.index(stop)
-        except (TypeError, ValueError):
-            raise ArgumentError(
-                f"{name}={_show(which)} is not a region: give a slice or a pair "
-                f"(start, stop) of whole numbers"
-            ) from None
-    start, stop = (0 if pair[0] is None else pair[0]), (n if pair[1] is None else pair[1])
-    return (start + n if start < 0 else start), (stop + n if stop < 0 else stop)
+    """Where a region begins and ends, counted from the first; it may lie outside."""
+    if isinstance(which, slice):
+        part = _without_gaps(_taken(which, n, name), name)
+        # As Python has it, but for an end after the last: that names what is not there.
+        far = max((operator.index(end) for end in (which.start, which.stop) if end), default=0)
+        return part.start, part.stop if far <= n else far
+    if isinstance(which, range):
+        part = _without_gaps(which, name)
+        return (_placed(part[0], n), _placed(part[-1], n) + 1) if part else (0, 0)
+    try:
+        start, stop = (operator.index(end) for end in which)
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            f"{name}={_show(which)} is not a region: give a slice or a pair "
+            f"(start, stop) of whole numbers"
+        ) from None
+    return _placed(start, n), _placed(stop, n)
+
+
+def _taken(which: slice, n: int, name: str) -> range:
+    """What a slice takes of n, as in Python."""
+    try:
+        return range(*which.indices(n))
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            f"{name}={_show(which)} is not a region: a slice has whole numbers, or none, and its "
+            f"step is not 0"
+        ) from None
+
+
+def _without_gaps(part: range, name: str) -> range:
+    if part.step == 1:
+        return part
+    raise ArgumentError(
+        f"{name} has step {part.step}: a region is without gaps; weights() takes single {name} as "
+        f"a list of numbers, or as a range"
+    )
+
+
+def _placed(at: int, n: int) -> int:
+    return at + n if at < 0 else at
 
 
 def indices(which: Any, n: int, name: str, of: str) -> Index:
-    """Single rows or columns as an int64 array, from a number, a list of them, or any region.
+    """Single rows or columns as an int64 array, from a number, a list or a range, or any region.
 
-    None is all of them, also where there are none.
+    None is all of them, and where there are none so is any empty region.
     """
     if which is None:
         return np.arange(n)
     if isinstance(which, slice) and which.step not in (None, 1):
-        which = list(range(*which.indices(n)))
-    if isinstance(which, (slice, range, tuple)):
+        which = _taken(which, n, name)
+    if isinstance(which, (slice, tuple)):
         return np.arange(*span(which, n, name, of))
-    chosen = np.atleast_1d(np.asarray(which))
+    if isinstance(which, range) and which:
+        _check_inside(np.array([which[0], which[-1]], object), n, name, of)  # however long it is
+    chosen = np.atleast_1d(of_lists(which, name))
     if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and chosen.size):
         raise ArgumentError(
             f"{name}={_show(which)}: give a slice, a pair (start, stop), or a list of whole numbers"
         )
-    if not chosen.size:
-        raise ArgumentError(f"{name} is an empty region: ask for at least one of the {n:,} {of}")
+    if not chosen.size and n:
+        raise _nothing(name, n, of)
+    _check_inside(chosen, n, name, of)
+    return np.where(chosen < 0, chosen + n, chosen).astype(np.int64)
+
+
+def _check_inside(chosen: NDArray[Any], n: int, name: str, of: str) -> None:
     outside = chosen[(chosen < -n) | (chosen >= n)]
     if outside.size:
-        raise ArgumentError(
-            f"{name} {int(outside[0]):,} is outside the {n:,} {of}: they are "
-            f"numbered 0 to {n - 1:,}"
-        )
-    return np.where(chosen < 0, chosen + n, chosen).astype(np.int64)
+        raise ArgumentError(f"{name} {int(outside[0]):,} is outside the {n:,} {of}: {_numbered(n)}")
+
+
+def _numbered(n: int) -> str:
+    return f"they are numbered 0 to {n - 1:,}" if n else "there are none"
+
+
+def _nothing(asked: str, n: int, of: str) -> ArgumentError:
+    return ArgumentError(f"{asked} is an empty region: ask for at least one of the {n:,} {of}")
 
 
 def picture(shape: Any) -> tuple[int, int]:
@@ -143,6 +178,7 @@ def chunks(row_edges: Index, column_edges: Index, most: int) -> Iterator[tuple[s
 
 def _show(which: Any) -> str:
     if isinstance(which, slice):
-        return ":".join("" if part is None else str(part) for part in (which.start, which.stop))
+        parts = (which.start, which.stop, *(() if which.step is None else (which.step,)))
+        return ":".join("" if part is None else str(part) for part in parts)
     text = repr(which)
     return text if len(text) <= 60 else text[:57] + "…"
