@@ -36,6 +36,7 @@ def test_size_of_what_is_read():
     [
         ("", "'' is not a mask: write causal"),
         ("causal &", "is not a mask"),
+        (3, "3 is not a mask in words: write causal"),
         ("circle(3)", "there is no mask 'circle': write causal"),
         ("1 + 2", "'1 \\+ 2' is not a mask"),
         ("causal + prefix(1)", "is not a mask"),

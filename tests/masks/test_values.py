@@ -248,6 +248,29 @@ def test_lists_that_are_no_array(make: Any) -> None:
             make(lists)
 
 
+SIDED: tuple[Mask, ...] = (
+    ll.Causal(), ll.Window(1, 1), ll.Lengths([1]), ll.Documents([1, 1, 1]), ll.Prefix(2),
+    ~ll.Causal(), ll.Causal() & ll.Prefix(1), as_mask(np.ones((1, 1), bool)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("mask", SIDED, ids=lambda mask: mask.expression)
+@pytest.mark.parametrize("sides", [(-1, 3), (3, -1), (2.5, 3), ("a", 3)])
+def test_a_mask_is_for_whole_numbers_of_queries_and_keys(mask: Mask, sides: Any) -> None:
+    for act in (mask.dense, mask.draw, mask.blocks, mask.allowed):
+        with pytest.raises(ArgumentError, match=r"(queries|keys)=.*: a mask is for a whole number"):
+            act(*sides)
+
+
+@pytest.mark.parametrize("size", [(0, 4), (4, -1), 4, (2.5, 4), (4,), "ab", None])
+def test_a_block_has_rows_and_columns(size: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"size=.*: give a block's rows and columns as a pair"):
+        ll.Causal().blocks(8, 8, size)
+    for most in (0, -1, 1.5, "x"):
+        with pytest.raises(ArgumentError, match=r"most=.*: draw at least one row"):
+            ll.Causal().draw(4, 4, most=most)
+
+
 def test_what_was_worked_out_does_not_travel() -> None:
     torch = pytest.importorskip("torch")
     mask = ll.Causal() | ll.Prefix(3)

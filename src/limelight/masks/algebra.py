@@ -8,13 +8,14 @@ read `mask.allowed(nq, nk)`, which says the same in O(n) and lets them skip whol
 
 from __future__ import annotations
 
+import operator
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import as_numpy, dtype_name, expand, is_torch, of_lists
+from limelight.arrays import as_numpy, dtype_name, expand, is_integer, is_torch, of_lists
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.masks.allowed import EMPTY, FULL, PARTIAL, Allowed, check_sides, same_kind
 from limelight.masks.memory import Remembers
@@ -61,7 +62,8 @@ class Mask(Remembers):
         array([[1, 0],
                [2, 1]], dtype=uint8)
         """
-        return _squeeze(_four_axes(self.allowed(nq, nk)).blocks(*size))
+        height, width = _block(size)
+        return _squeeze(_four_axes(self.allowed(nq, nk)).blocks(height, width))
 
     def draw(self, nq: int | None = None, nk: int | None = None, most: int = 32) -> str:
         """The mask as text: ■ allowed, · hidden, ▒ a block that is partly allowed.
@@ -73,6 +75,9 @@ class Mask(Remembers):
         """
         own_nq, own_nk = self._size()
         nq, nk = own_nq if nq is None else nq, own_nk if nk is None else nk
+        check_sides(nq, nk)
+        if not is_integer(most) or most < 1:
+            raise ArgumentError(f"most={most!r}: draw at least one row, a whole number of them")
         size = (max(1, -(-nq // most)), max(1, -(-nk // most)))
         blocks = _four_axes(self.allowed(nq, nk)).blocks(*size)
         pictures = []
@@ -150,6 +155,7 @@ class Explicit(Mask):
     array: Any
 
     def dense(self, nq: int, nk: int) -> Any:
+        check_sides(nq, nk)
         shape = tuple(self.array.shape)
         if shape[-2] not in (1, nq) or shape[-1] not in (1, nk):
             raise ShapeError(
@@ -291,6 +297,20 @@ def _part(mask: Any) -> Mask:
     array = part.array.copy()
     array.setflags(write=False)
     return Explicit(array)
+
+
+def _block(size: Any) -> tuple[int, int]:
+    """A block's rows and columns, checked."""
+    try:
+        height, width = (operator.index(side) for side in size)
+    except (TypeError, ValueError):
+        height = width = 0
+    if min(height, width) < 1:
+        raise ArgumentError(
+            f"size={size!r}: give a block's rows and columns as a pair of whole numbers from 1 on, "
+            f"such as (128, 128)"
+        )
+    return height, width
 
 
 def _four_axes(allowed: Allowed) -> Allowed:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.arrays import crop, expand, is_torch
-from limelight.errors import ShapeError
+from limelight.errors import ArgumentError, ShapeError
 from limelight.masks import spans as sp
 from limelight.masks.memory import Remembers
 
@@ -34,6 +34,10 @@ Index = NDArray[np.int64]
 
 def check_sides(nq: int, nk: int) -> None:
     for name, length in (("queries", nq), ("keys", nk)):
+        if not hasattr(length, "__index__") or length < 0:
+            raise ArgumentError(
+                f"{name}={length!r}: a mask is for a whole number of queries and of keys, 0 or more"
+            )
         if length > LONGEST:
             raise ShapeError(f"{length:,} {name}: a call has up to {LONGEST:,} of them")
 

@@ -27,6 +27,8 @@ def parse(text: str) -> Mask:
     >>> parse("causal & window(2, 0)").expression
     'Causal() & Window(left=2, right=0)'
     """
+    if not isinstance(text, str):
+        raise ArgumentError(f"{text!r} is not a mask in words: {_advice()}")
     if len(text) > MOST_CHARACTERS:
         raise ArgumentError(
             f"the mask expression has {len(text):,} characters: {MOST_CHARACTERS:,} are the most"

@@ -56,6 +56,7 @@ class Window(Mask):
                 object.__setattr__(self, side, int(width))
 
     def dense(self, nq: int, nk: int) -> NDArray[np.bool_]:
+        check_sides(nq, nk)
         row, column = np.arange(nq)[:, None], np.arange(nk)[None, :]
         distance = column - (row + _diagonal(self.align, nq, nk))
         near = np.ones((nq, nk), np.bool_)
@@ -140,6 +141,7 @@ class Lengths(Mask):
         return Allowed(nq, nk, spans=sp.make(0, high, nk))
 
     def _check(self, nq: int, nk: int) -> None:
+        check_sides(nq, nk)
         for name, lengths, most in (("keys", self.keys, nk), ("queries", self.queries, nq)):
             if lengths is not None and lengths.max(initial=0) > most:
                 raise ShapeError(
@@ -210,6 +212,7 @@ class Documents(Mask):
         return Allowed(nq, nk, spans=spans.reshape(*lead, 1, nq, slots, 2))
 
     def _ids(self, nq: int, nk: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        check_sides(nq, nk)
         queries = self.ids[..., max(0, nk - nq) :] if self.queries is None else self.queries
         if self.ids.shape[-1] != nk or queries.shape[-1] != nq:
             raise ShapeError(
@@ -248,6 +251,7 @@ class Prefix(Mask):
         object.__setattr__(self, "n", _integers(self.n, "Prefix(…)"))
 
     def dense(self, nq: int, nk: int) -> NDArray[np.bool_]:
+        check_sides(nq, nk)
         first = np.arange(nk) < _over_batch(self.n)
         return np.array(np.broadcast_to(first, (*first.shape[:-2], nq, nk)))
 
