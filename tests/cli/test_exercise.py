@@ -159,6 +159,16 @@ def test_json_in_another_language():
     assert questions[1]["text"] == "¿Sobre qué actúa la softmax?"
 
 
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [("en", "1 exercise, seed 7"), ("de", "1 Aufgabe, Startwert 7"), ("es", "1 ejercicio, ")],
+)
+def test_a_sheet_of_one(tmp_path, language, words):
+    given = ["--sheet", "--seed", "7", "--count", "1", "--language", language]
+    said = run(*given, "-o", str(tmp_path / "one.html")).stdout
+    assert f"one.html: {words}" in said.replace("\n", " ")
+
+
 def test_sheet_and_quiz_in_another_language(tmp_path):
     target = tmp_path / "hoja.html"
     given = ["--sheet", "--seed", "7", "--count", "2", "--language", "es", "-o", str(target)]

@@ -180,9 +180,12 @@ def _sheet(
         voice.json({"file": str(target), **made.to_dict()})
         return
     which = ", ".join(map(str, made.levels))
-    count = len(made.exercises)
-    facts = "{1}: {2} exercises, seed {3}, level {4}"
-    typer.echo(voice.say(facts, target, count, made.seed, which))
+    if len(made.exercises) == 1:
+        facts = voice.say("{1}: 1 exercise, seed {2}, level {3}", target, made.seed, which)
+    else:
+        facts = voice.say("{1}: {2} exercises, seed {3}, level {4}",
+                          target, len(made.exercises), made.seed, which)  # fmt: skip
+    typer.echo(facts)
     typer.echo(voice.say("Print it from a browser; the answers begin on a page of their own."))
 
 
