@@ -231,7 +231,7 @@ static void write_row(const Call& call, const Result& out, const Logits& logits,
     const i64 dv = call.value_size();
     char* const to =
         out.output + batch * out.stride[0] + head * out.stride[1] + query * out.stride[2];
-    if (row.weight == 0.0f) fill(o, 0, dv, 0.0f);
+    if (l == 0.0f) fill(o, 0, dv, 0.0f);
     const vf weight = vset(row.weight * call.dropout.scale);
     const bool direct = call.q.dtype == Dtype::f32 && dv % W == 0;
     float* const scaled = direct ? reinterpret_cast<float*>(to) : o;

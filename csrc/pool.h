@@ -199,6 +199,8 @@ static void pool_item(void* context, i64 item, char* scratch) {
                     const bool partial = range.partial || k0 + a < range.from || k0 + a + width > range.to;
                     for (i64 r = 0; r < n; ++r) {
                         float* const s = x.s + r * POOL_KEYS + a;
+                        const float base = x.base[t + r];
+                        if (base != base) fill(s, 0, width, base);  // -inf would look hidden
                         if (f.logits.written)
                             to_logits<false>(call, f.logits, x.rows[t + r], k0 + a, width, s, nullptr, x.spare);
                         if (partial) blot(call, x.rows[t + r], k0 + a, k0 + a + width, s, -inf);

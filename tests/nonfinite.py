@@ -94,6 +94,19 @@ def _bias(number: float, rows: Any, columns: Any) -> Any:
     return write
 
 
+def _beside_sinks(write: Callable[..., None], *numbers: float) -> Any:
+    def both(query: Any, key: Any, value: Any, options: dict[str, Any]) -> None:
+        write(query, key, value, options)
+        options["sinks"] = np.array(numbers, query.dtype)
+
+    return both
+
+
+def _opposite(query: Any, key: Any, *_: Any) -> None:
+    """Every logit is −inf, though no mask says so."""
+    query[...], key[...] = np.abs(query) + 1, -INF
+
+
 def _sinks(*numbers: float) -> Any:
     def write(query: Any, key: Any, value: Any, options: dict[str, Any]) -> None:
         options["sinks"] = np.array(numbers, query.dtype)
@@ -127,7 +140,12 @@ TABLE = [
       for number in (INF, NAN)),
     *(Odd(f"sinks {a:g} and {b:g}", _sinks(a, b))
       for a, b in ((INF, 0.0), (NAN, 0.0), (-INF, -INF), (1e4, -1e4), (1e30, -1e30), (3e38, -3e38))),
+    *(Odd(f"{number} in a value beside sinks that take all", _beside_sinks(_cell(2, number), 1e4, 2e4))
+      for number in (INF, NAN)),
+    Odd("logits of −inf", _opposite),
+    Odd("logits of −inf and sinks", _beside_sinks(_opposite, 1.0, -2.0)),
     Odd("sinks and no key", _sinks(2.0, -3.0), mask=ll.Lengths(0)),
+    Odd("an infinite sink and no key", _sinks(INF, 0.0), mask=ll.Lengths(0)),
     Odd("a sink that is not a number and no key", _sinks(NAN, 0.0), mask=ll.Lengths(0)),
 ]  # fmt: skip
 FIGURES = ("output", "logsumexp", "max_logit", "entropy")

@@ -194,17 +194,18 @@ def merge(first: State, second: State) -> State:
     """The state over the keys of both, from the states over each. Exact and associative.
 
         logsumexp = ln(eᵃ + eᵇ)                       with a, b the two logsumexps
-        output    = u·first + v·second                u = e^(a − logsumexp), v = e^(b − logsumexp)
+        output    = u·first + v·second                u = 1/(1 + e^(b − a)), v = 1/(1 + e^(a − b))
         entropy   = u·(H₁ − ln u) + v·(H₂ − ln v)
 
     A sink, if any, belongs to one of the two.
     """
     xp = namespace(first.logsumexp)
     with np.errstate(all="ignore"):
-        logsumexp = xp.logaddexp(first.logsumexp, second.logsumexp)
-        log_u, log_v = (_log_share(xp, state.logsumexp, logsumexp) for state in (first, second))
+        a, b = first.logsumexp, second.logsumexp
+        logsumexp = xp.logaddexp(a, b)
+        log_u, log_v = _log_share(xp, a, b), _log_share(xp, b, a)
         u, v = xp.exp(log_u), xp.exp(log_v)
-        output = _share(xp, u, first.output) + _share(xp, v, second.output)
+        output = u[..., None] * first.output + v[..., None] * second.output
         if first.entropy is None or second.entropy is None:
             return State(output, logsumexp)
         entropy = u * first.entropy + v * second.entropy
@@ -218,14 +219,12 @@ def reduce_to(array: Any, shape: tuple[int, ...]) -> Any:
     return array.sum(axes, keepdims=True) if axes else array
 
 
-def _log_share(xp: Any, part: Any, whole: Any) -> Any:
-    """ln of the share a part has in the whole; an empty part has none, whatever the other is."""
-    return xp.where(part == -np.inf, -np.inf, part - whole)
-
-
-def _share(xp: Any, weight: Any, output: Any) -> Any:
-    weight = weight[..., None]
-    return xp.where(weight > 0, weight * output, xp.where(weight == 0, 0.0, weight * output))
+def _log_share(xp: Any, part: Any, other: Any) -> Any:
+    """ln of a part's share beside the other: −ln(1 + e^(other − part)), by their difference alone,
+    so that shares add up to 1 at any size. An empty part has none, whatever the other is.
+    """
+    apart = other - part
+    return xp.where(part == -np.inf, -np.inf, -xp.logaddexp(xp.zeros_like(apart), apart))
 
 
 def _double(array: Any) -> Array:

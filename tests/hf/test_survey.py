@@ -377,3 +377,16 @@ def test_duplicate_token_heads_of_smollm2(smollm2: hf.Loaded) -> None:
     assert named.sum() <= 6  # of 270: the others are none
     best = [(found.layers[site], head) for site, head, _ in found.best("duplicate", 3)]
     assert set(best) == {(8, 0), (14, 3), (15, 6)}
+
+
+@pytest.mark.parametrize("sinks", [None, torch.tensor([1e8, -torch.inf])])
+def test_rows_of_large_logits_are_normalised_by_their_own_sums(sinks: torch.Tensor | None) -> None:
+    logits = torch.full((1, 2, 3, 4), 1e8)
+    logits[..., 2:] = -torch.inf
+    logits[:, :, 2] = -torch.inf  # a row that sees nothing
+    want = logits.double()
+    if sinks is not None:
+        want = torch.cat([want, sinks[:, None, None].double().expand(1, 2, 3, 1)], -1)
+    summing._take_off(logits, sinks)
+    found, want = logits.exp(), want.softmax(-1)[..., :4].nan_to_num(0.0)
+    torch.testing.assert_close(found, want.float())

@@ -2,7 +2,8 @@
 
 A weight is exp(s − logsumexp of its row). Pooling by the maximum needs no exponential a cell: exp
 is monotone, so the largest logit of a bin's part of a row, less that row's logsumexp, decides, and
-one exponential a bin is taken at the end.
+one exponential a bin is taken at the end. A logsumexp may come in two parts, [B, Hq, 2, Nq], which
+are taken off one after the other (`engines.numpy.parts`).
 
 Tiles stand on a fixed grid, whatever region is asked for, and are computed whole. A cell's logit
 then has the same bits in every picture that shows it, so that pictures at different zoom agree
@@ -47,7 +48,7 @@ def received(call: Call, logsumexp: Array) -> Array:
         for b, h in np.ndindex(total.shape[:2]):
             own, shift = call.one_head(h, b), _shift(logsumexp[b, h])
             for tile in _tiles(own, (0, call.queries), (0, call.keys)):
-                weights = _weights(tile.logits(own), shift[tile.rows])
+                weights = _weights(*tile.logits(own, shift))
                 total[b, h, tile.columns] += weights.sum(axis=0, dtype=np.float64)
     return total.astype(_wide(call), copy=False)
 
@@ -65,9 +66,9 @@ def block(call: Call, logsumexp: Array, rows: Array, columns: Array) -> Array:
                         slice(tile.rows.start - rows[0], tile.rows.stop - rows[0]),
                         slice(tile.columns.start - columns[0], tile.columns.stop - columns[0]),
                     )
-                    cells[b, h][at] = _weights(tile.logits(own), shift[tile.rows])
+                    cells[b, h][at] = _weights(*tile.logits(own, shift))
             else:
-                cells[b, h] = _weights(_chosen(own, rows, columns), shift[rows])
+                cells[b, h] = _weights(*_chosen(own, rows, columns, shift))
     return cells
 
 
@@ -80,10 +81,13 @@ def strongest(call: Call, logsumexp: Array, rows: Array, k: int) -> tuple[Array,
             own, shift = call.one_head(h, b), _shift(logsumexp[b, h])
             for start in range(0, len(rows), step):
                 part = rows[start : start + step]
-                logits = _chosen(own, part, everyone)
-                at = _first(logits, min(k, call.keys))
+                logits, some = _chosen(own, part, everyone, shift)
+                order = logits
+                if np.isnan(some).any():  # rows whose cells are NaN, which come before hidden ones
+                    order = np.where(np.isnan(logits), np.inf, logits)
+                at = _first(order, min(k, call.keys))
                 best = np.take_along_axis(logits, at, axis=1)
-                own_weights = _weights(best, shift[part])
+                own_weights = _weights(best, some)
                 to = b, h, slice(start, start + step), slice(0, at.shape[1])
                 columns[to] = np.where(np.isneginf(best), -1, at)
                 weights[to] = own_weights
@@ -104,15 +108,19 @@ def _first(logits: Array, k: int) -> Array:
 
 
 def _shift(logsumexp: Array) -> Array:
-    """What is taken off a row's logits; a row without keys has nothing to take it off."""
-    shift = np.array(logsumexp)
+    """What is taken off a row's logits, [parts, rows]; a row without keys has nothing to take it
+    off.
+    """
+    shift = np.array(logsumexp, ndmin=2)
     shift[np.isneginf(shift)] = 0.0
     return shift
 
 
 def _below(logits: Array, shift: Array) -> Array:
-    """logit − logsumexp; −inf where nothing is allowed, also in a row that saw a NaN."""
-    power: Array = logits - shift[:, None]
+    """logit − logsumexp; −inf where nothing is allowed, also in a row that is not a number."""
+    power: Array = logits - shift[0][:, None]
+    for part in shift[1:]:
+        power -= part[:, None]
     if np.isnan(shift).any():
         power[np.isneginf(logits)] = -np.inf
     return power
@@ -126,12 +134,12 @@ def _weights(logits: Array, shift: Array) -> Array:
     return power
 
 
-def _chosen(call: Call, rows: Array, columns: Array) -> Array:
-    """Logits of one head's chosen rows × columns."""
+def _chosen(call: Call, rows: Array, columns: Array, shift: Array) -> tuple[Array, Array]:
+    """Logits of one head's chosen rows × columns, and what is taken off them."""
     wide = _wide(call)
     query, key = call.query[0, 0][rows], call.key[0, 0][columns]
     products = query.astype(wide, copy=False) @ key.astype(wide, copy=False).T
-    return _logits(call, products, rows, columns)
+    return _logits(call, products, rows, columns, shift[:, rows])
 
 
 @dataclass(frozen=True)
@@ -143,23 +151,25 @@ class _Tile:
     products: Array  # q·k of each cell, neither scaled nor masked
     hidden: bool  # whether some cells may not be allowed
 
-    def logits(self, call: Call) -> Array:
-        """After scale, softcap, bias and mask: −inf where not allowed."""
+    def logits(self, call: Call, shift: Array) -> tuple[Array, Array]:
+        """After scale, softcap, bias and mask, −inf where not allowed; and these rows' shift."""
         rows, columns = (np.arange(s.start, s.stop) for s in (self.rows, self.columns))
-        return _logits(call, self.products, rows, columns, self.hidden)
+        return _logits(call, self.products, rows, columns, shift[:, self.rows], self.hidden)
 
 
 def _largest(call: Call, shift: Array, row_edges: Array, column_edges: Array) -> Array:
     """The largest weight of each bin, 0 where there is none."""
     plain = call.softcap is None and call.bias is None and call.scale > 0
+    plain = plain and not np.isnan(shift).any()
     best = np.full((len(row_edges) - 1, len(column_edges) - 1), -np.inf, _wide(call))
     for tile in _tiles(call, (row_edges[0], row_edges[-1]), (column_edges[0], column_edges[-1])):
         if plain and not tile.hidden:  # scaling keeps the order: scale what is left afterwards
             across, at = _reduce(np.maximum, tile.products, tile.columns, column_edges, 1)
-            across = call.scale * across
+            across, some = call.scale * across, shift[:, tile.rows]
         else:
-            across, at = _reduce(np.maximum, tile.logits(call), tile.columns, column_edges, 1)
-        down, to = _reduce(np.maximum, _below(across, shift[tile.rows]), tile.rows, row_edges, 0)
+            logits, some = tile.logits(call, shift)
+            across, at = _reduce(np.maximum, logits, tile.columns, column_edges, 1)
+        down, to = _reduce(np.maximum, _below(across, some), tile.rows, row_edges, 0)
         np.maximum(best[to, at], down, out=best[to, at])
     return np.minimum(np.exp(best.astype(np.float64)), 1.0)
 
@@ -168,7 +178,7 @@ def _total(call: Call, shift: Array, row_edges: Array, column_edges: Array) -> A
     """The sum of the weights of each bin."""
     total = np.zeros((len(row_edges) - 1, len(column_edges) - 1))
     for tile in _tiles(call, (row_edges[0], row_edges[-1]), (column_edges[0], column_edges[-1])):
-        weights = _weights(tile.logits(call), shift[tile.rows])
+        weights = _weights(*tile.logits(call, shift))
         across, at = _reduce(np.add, weights, tile.columns, column_edges, 1)
         down, to = _reduce(np.add, across.astype(np.float64), tile.rows, row_edges, 0)
         total[to, at] += down
@@ -220,11 +230,24 @@ def _hidden(call: Call, rows: slice, columns: slice) -> bool:
     return not bool(whole.any(axis=-1).all())
 
 
-def _logits(call: Call, scores: Array, rows: Array, columns: Array, hidden: bool = True) -> Array:
-    """Of one head's rows × columns; not `hidden` where every cell is surely allowed."""
+def _logits(
+    call: Call, scores: Array, rows: Array, columns: Array, shift: Array, hidden: bool = True
+) -> tuple[Array, Array]:
+    """Of one head's rows × columns, with the shift of those rows as it came.
+
+    Not `hidden` where every cell is surely allowed. In a row that is not a number no cell that is
+    allowed may look like one that is not.
+    """
     allowed = call.allowed.tile(rows, columns) if hidden else None
     bias = None if call.bias is None else crop(call.bias, rows, columns)[0, 0]
-    return logits(call, scores, bias, None if allowed is None else allowed[0, 0]).logits
+    cells = logits(call, scores, bias, None if allowed is None else allowed[0, 0])
+    lost = np.isnan(shift.sum(axis=0))
+    if not lost.any():
+        return cells.logits, shift
+    lost = np.broadcast_to(lost[:, None], cells.logits.shape)
+    if cells.allowed is not None:
+        lost = lost & cells.allowed
+    return np.where(lost, np.nan, cells.logits), shift
 
 
 def _wide(call: Call) -> Any:

@@ -7,12 +7,12 @@ y = s − m. When the maximum moves from m to m', a = e^(m−m') brings the sums
     l ← a·l        e ← a·(e + (m − m')·l)        O ← a·O
 
 At the end logsumexp = m + ln l and entropy = ln l − e/l. The backward pass rebuilds each tile's
-weights from the saved logsumexp.
+weights from the saved logsumexp, or from m and ln l where their sum has too few digits for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from limelight.dropout import kept
 from limelight.reference import Gradients, Logits, State, logits, reduce_to
 
 ROWS, COLUMNS = 128, 512  # a tile's scores stay in the second-level cache
+FAR = 1000.0  # a logsumexp beyond this tells weights to less than four digits in float32
 Array = NDArray[Any]
 
 
@@ -75,6 +76,18 @@ def backward(
         name: None if grad is None else grad.astype(getattr(call, name).dtype)
         for name, grad in grads.items()
     })  # fmt: skip
+
+
+def parts(call: Call) -> Array:
+    """Each row's logsumexp as m and ln l, [B, Hq, 2, Nq]: what their sum rounds away they keep."""
+    wide = np.float64 if call.dtype == "float64" else np.float32
+    found = np.empty((call.batch, call.query_heads, 2, call.queries), wide)
+    with np.errstate(all="ignore"):
+        for head in _heads(call, wide):
+            for start in range(0, call.queries, ROWS):
+                at = head.batch, head.slice, slice(None), slice(start, start + ROWS)
+                found[at] = np.stack(_parts(call, head, start), axis=1)
+    return found
 
 
 @dataclass(frozen=True)
@@ -153,7 +166,7 @@ def _rows(call: Call, head: _Head, start: int) -> tuple[Array, Array, Array, Arr
     for tile in _tiles(call, head, start):
         seen |= True if tile.allowed is None else tile.allowed.any(axis=-1)
         new = np.maximum(m, tile.logits.max(axis=-1))
-        y = tile.logits - np.where(seen, new, 0.0)[..., None]
+        y = tile.logits - np.where(np.isneginf(new), 0.0, new)[..., None]
         p = np.exp(y)
         total, moment, out = _rescale(m, new, total, moment, out)
         total += p.sum(axis=-1)
@@ -167,10 +180,39 @@ def _rows(call: Call, head: _Head, start: int) -> tuple[Array, Array, Array, Arr
         total, moment, out = _rescale(m, new, total, moment, out)
         p = np.where(np.isneginf(sinks), 0.0, np.exp(sinks - new))
         total, moment, m = total + p, moment + np.where(p == 0, 0.0, p * (sinks - new)), new
+    total = _summed(total, seen)
     whole = np.where(total == 0, 1.0, total)
     entropy = np.maximum(np.where(total == 0, 0.0, np.log(whole) - moment / whole), 0.0)
     logsumexp = np.where(total == 0, -np.inf, m + np.log(whole))
-    return out / whole[..., None], logsumexp, max_logit, entropy
+    output = np.where(seen[..., None], out / whole[..., None], 0.0)
+    return output, logsumexp, max_logit, entropy
+
+
+def _parts(call: Call, head: _Head, start: int) -> tuple[Array, Array]:
+    """m and ln l of one tile of rows, each [group, rows]; −inf and 0 for a row without keys."""
+    rows = min(ROWS, call.queries - start)
+    wide = head.query.dtype
+    m = np.full((call.group, rows), -np.inf, wide)
+    total, seen = np.zeros_like(m), np.zeros(m.shape, np.bool_)
+    for tile in _tiles(call, head, start):
+        seen |= True if tile.allowed is None else tile.allowed.any(axis=-1)
+        new = np.maximum(m, tile.logits.max(axis=-1))
+        total *= np.where(np.isneginf(m), 0.0, np.exp(m - new))
+        below = np.where(np.isneginf(new), 0.0, new)
+        total += np.exp(tile.logits - below[..., None]).sum(axis=-1)
+        m = new
+    if call.sinks is not None:
+        sinks = call.sinks[head.slice].astype(wide)[:, None]
+        new = np.maximum(m, sinks)
+        total = np.where(np.isneginf(m), 0.0, total * np.exp(m - new))
+        total, m = total + np.where(np.isneginf(sinks), 0.0, np.exp(sinks - new)), new
+    total = _summed(total, seen)
+    return m, np.log(np.where(total == 0, 1.0, total))
+
+
+def _summed(total: Array, seen: Array) -> Array:
+    """Where keys were seen and nothing came together, all their logits are −inf: no number."""
+    return np.where(seen & (total == 0), np.nan, total)
 
 
 def _rescale(
@@ -180,7 +222,7 @@ def _rescale(
     gap = np.where(np.isneginf(old), 0.0, old - new)
     a = np.where(np.isneginf(old), 0.0, np.exp(gap))
     moment = np.where(a == 0, 0.0, a * (moment + gap * total))
-    return a * total, moment, np.where(a[..., None] == 0, 0.0, a[..., None] * out)
+    return a * total, moment, a[..., None] * out
 
 
 def _rows_backward(
@@ -197,6 +239,7 @@ def _rows_backward(
     wide = head.query.dtype
     logsumexp = state.logsumexp[at].astype(wide)[..., None]
     empty = np.isneginf(logsumexp)
+    below = _below(call, head, start, logsumexp)
     grad = grad_output[at].astype(wide)
     query = head.query[:, start : start + ROWS]
     # Σⱼ Pⱼ·dPⱼ = dO·O: also right where the state is over more keys than this call's
@@ -212,7 +255,7 @@ def _rows_backward(
     if by_entropy is not None:
         mean = mean + by_entropy * state.entropy[at].astype(wide)[..., None]
     for tile in _tiles(call, head, start):
-        log_p = tile.logits - logsumexp
+        log_p = below(tile.logits)
         p = _where(tile.allowed, np.where(empty, 0.0, np.exp(log_p)))
         slope = _drop(grad @ head.value[tile.columns].T, tile) - mean
         if by_entropy is not None:
@@ -228,10 +271,25 @@ def _rows_backward(
         if grads.get("bias") is not None:
             _add_bias(grads["bias"], by_logit, head, start, tile.columns)
     if grads["sinks"] is not None:
-        log_share = call.sinks[head.slice].astype(wide)[:, None, None] - logsumexp
+        log_share = below(call.sinks[head.slice].astype(wide)[:, None, None])
         share = np.where(empty, 0.0, np.exp(log_share))
         slope = mean + turn * np.where(share == 0, 0.0, log_share)
         grads["sinks"][head.slice] -= (share * slope).sum(axis=(1, 2))
+
+
+def _below(call: Call, head: _Head, start: int, logsumexp: Array) -> Callable[[Array], Array]:
+    """What takes the logsumexp [group, rows, 1] off the logits of one tile of rows.
+
+    It may be over more keys than this call's (a part of a longer sequence): then it alone says
+    what share they have, as far as it can.
+    """
+    size = np.abs(logsumexp)
+    if not ((size > FAR) & (size < np.inf)).any():
+        return lambda logits: logits - logsumexp
+    top, rest = (part[..., None] for part in _parts(call, head, start))
+    whole = top + rest >= logsumexp - 4 * np.finfo(logsumexp.dtype).eps * size
+    top, rest = np.where(whole, top, logsumexp), np.where(whole, rest, 0.0)
+    return lambda logits: (logits - top) - rest
 
 
 def _add_bias(grad: Array, by_logit: Array, head: _Head, start: int, columns: slice) -> None:

@@ -36,6 +36,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ from numpy.typing import NDArray
 from limelight.arrays import index
 from limelight.call import Call
 from limelight.capture import Capture, Site
+from limelight.capture.capture import as_sites
 from limelight.errors import ArgumentError
 from limelight.heads.places import (
     FEWER_PAIRS,
@@ -54,6 +56,7 @@ from limelight.heads.places import (
     repeats,
     separators,
 )
+from limelight.looking.weights import sharp
 from limelight.reference import logits
 from limelight.writing.frames import Frame, Tabular
 from limelight.writing.numbers import counted
@@ -83,6 +86,21 @@ class Kind:
     meaning: str
     threshold: float
     targets: Callable[[Sequence[str]], tuple[Any, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("name", "meaning"):
+            if not isinstance(getattr(self, name), str):
+                raise ArgumentError(f"Kind({name}={getattr(self, name)!r}): its {name} is a text")
+        if not is_share(self.threshold):
+            raise ArgumentError(
+                f"Kind({self.name!r}, threshold={self.threshold!r}): a score is from 0 to 1, and a "
+                f"threshold the least at which a head is named"
+            )
+        if self.targets is not None and not callable(self.targets):
+            raise ArgumentError(
+                f"Kind({self.name!r}, targets={self.targets!r}): give a function from the tokens "
+                f"of a text to the positions that look and those that are looked at"
+            )
 
 
 KINDS = (
@@ -255,7 +273,7 @@ def find(
     `kinds` are those that come along, by name, and any of one's own. `progress(done, all)` is told
     of every site that is done.
     """
-    sites, known = tuple(capture), known_kinds(kinds)
+    sites, known = as_sites(capture), known_kinds(kinds)
     if not sites:
         raise ArgumentError("the capture is empty: capture a run that has attention in it")
     width = max(site.heads for site in sites)
@@ -273,11 +291,16 @@ def find(
     return Heads(names, layers, heads, parts[0], parts[1], parts[2], known)
 
 
+def is_share(number: Any) -> bool:
+    """Whether it is a number from 0 to 1, as scores and weights are."""
+    return isinstance(number, Real) and not isinstance(number, bool) and 0 <= number <= 1
+
+
 def known_kinds(kinds: Iterable[str | Kind]) -> tuple[Kind, ...]:
     """Kinds as they are, or by the names of those that come along; each name once."""
     own = {kind.name: kind for kind in KINDS}
     found: dict[str, Kind] = {}
-    for given in (kinds,) if isinstance(kinds, (str, Kind)) else kinds:
+    for given in kinds if isinstance(kinds, Iterable) and not isinstance(kinds, str) else (kinds,):
         kind = own.get(given) if isinstance(given, str) else given
         if not isinstance(kind, Kind):
             raise ArgumentError(f"there is no kind {given!r}: choose {', '.join(own)}, or give a "
@@ -385,7 +408,8 @@ def _weights(
     # Once, and not for every cell that a vector takes part in.
     query, key = (np.asarray(side[0, 0], np.float64) for side in (call.query, call.key))
     left, right = (np.empty((min(TOGETHER, len(rows)), query.shape[-1])) for _ in range(2))
-    shift = np.where(np.isneginf(logsumexp), 0.0, logsumexp).astype(np.float64)
+    shift = sharp(call, logsumexp[None, None], 0, call.queries)[0, 0]
+    shift = np.where(np.isneginf(shift), 0.0, shift).astype(np.float64).reshape(-1, call.queries)
     scores = np.empty(len(rows))
     for start in range(0, len(rows), TOGETHER):
         at = slice(start, start + TOGETHER)
@@ -397,7 +421,10 @@ def _weights(
     bias = None if call.bias is None else _at(call.bias[0, 0], rows, columns)
     with np.errstate(all="ignore"):
         cells = logits(call, scores, bias, allowed)
-        power = np.minimum(np.exp(cells.logits - shift[rows]), 1.0)
+        below = cells.logits - shift[0, rows]
+        for part in shift[1:]:
+            below -= part[rows]
+        power = np.minimum(np.exp(below), 1.0)
     return power if cells.allowed is None else np.where(cells.allowed, power, 0.0), cells.allowed
 
 
@@ -470,8 +497,8 @@ def targets(site: Site, batch: int, kind: str) -> tuple[Array, Array] | None:
 def _cells(kind: Kind, given: Any, length: int) -> tuple[Array, Array]:
     """What a kind's function said, as two arrays of positions in the text."""
     try:
-        rows, columns = (np.asarray(part, np.int64).reshape(-1) for part in given)
-    except (TypeError, ValueError):
+        rows, columns = (_positions(part) for part in given)
+    except (OverflowError, TypeError, ValueError):
         raise ArgumentError(f"the targets of the kind {kind.name!r} are not two lists of positions:"
                             f" who looks, and at whom") from None  # fmt: skip
     outside = any(((part < 0) | (part >= length)).any() for part in (rows, columns))
@@ -480,6 +507,13 @@ def _cells(kind: Kind, given: Any, length: int) -> tuple[Array, Array]:
                             f"{len(columns)} keys: they are pairs of positions from 0 to "
                             f"{length - 1}")  # fmt: skip
     return rows, columns
+
+
+def _positions(part: Any) -> Array:
+    array = np.asarray(part).reshape(-1)
+    if array.size and array.dtype.kind not in "iu":
+        raise TypeError
+    return array.astype(np.int64)
 
 
 def _sinks(call: Call, cross: bool) -> tuple[Array, Array]:

@@ -21,6 +21,7 @@ from limelight.heads import Kind, looks
 from limelight.heads.kinds import STEPS
 from limelight.health import MEANS, Health
 from limelight.hf.attention import Asked
+from limelight.looking.weights import FAR
 from limelight.masks import as_mask
 from limelight.masks.allowed import Allowed
 from limelight.masks.tensors import cells_of
@@ -192,6 +193,7 @@ def _blocks(
     scale = size**-0.5 if rule["scale"] is None else rule["scale"]
     lost = torch.from_numpy(bad).to(query.device)[:, :, None, None] if bad.any() else None
     step = max(1, min(n, CELLS // max(1, texts * heads * n)))
+    far = bool(((logsumexp.detach().abs() > FAR) & logsumexp.detach().isfinite()).any())
     for start in range(0, n, step):
         stop = min(start + step, n)
         some = query[:, :, start:stop].reshape(texts, shared, group * (stop - start), size)
@@ -202,10 +204,27 @@ def _blocks(
         if rule["bias"] is not None:
             bias = rule["bias"].detach().float()
             logits += bias[:, :, start:stop] if bias.shape[2] > 1 else bias
-        logits.sub_(logsumexp[:, :, start:stop, None].detach().float())
-        logits.masked_fill_(~ground.cells[:, :, start:stop], -torch.inf)
+        hidden = ~ground.cells[:, :, start:stop]
+        if far:
+            _take_off(logits.masked_fill_(hidden, -torch.inf), rule["sinks"])
+        else:
+            logits.sub_(logsumexp[:, :, start:stop, None].detach().float())
+            logits.masked_fill_(hidden, -torch.inf)
         weights = logits.exp_().clamp_(max=1.0)
         yield start, stop, weights if lost is None else weights.masked_fill_(lost, 0.0)
+
+
+def _take_off(logits: Tensor, sinks: Tensor | None) -> None:
+    """The logsumexp of rows [B, H, rows, n], as largest logit and sum: large ones need both."""
+    top = logits.amax(-1, keepdim=True)
+    others = None if sinks is None else sinks.detach().float()[:, None, None]
+    if others is not None:
+        top = torch.maximum(top, others)
+    top = torch.where(top == -torch.inf, 0.0, top)
+    total = logits.sub_(top).exp().sum(-1, keepdim=True)
+    if others is not None:
+        total = total + (others - top).exp()
+    logits.sub_(torch.where(total == 0, 1.0, total).log())
 
 
 def _add_kinds(

@@ -17,6 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,6 +27,7 @@ from limelight.call import Call
 from limelight.errors import ArgumentError, LimelightError
 from limelight.looking import regions
 from limelight.looking.heatmap import check_pool, pooled
+from limelight.looking.weights import sharp
 
 Values = NDArray[np.float32]
 SIDE = 256  # bins of a tile's side
@@ -196,17 +198,21 @@ class Pyramid:
     def _from_cells(self, address: Address, stop: Callable[[], bool]) -> Values:
         _look(stop)
         row_edges, column_edges = self._edges(address)
-        batch, head = self._at
-        logsumexp = self._site.statistics.logsumexp[batch, head][None, None]
         values = np.empty((len(row_edges) - 1, len(column_edges) - 1), np.float32)
         for rows, columns in regions.chunks(row_edges, column_edges, WORK):
             _look(stop)
             values[rows, columns] = pooled(
                 self.call, row_edges[rows.start : rows.stop + 1],
                 column_edges[columns.start : columns.stop + 1], self.pool,
-                logsumexp=logsumexp, engine=self.engine,
+                logsumexp=self._logsumexp, engine=self.engine,
             )[0, 0]  # fmt: skip
         return values
+
+    @cached_property
+    def _logsumexp(self) -> Any:
+        """Found once for all tiles where the site's own does not tell weights."""
+        logsumexp = self._site.statistics.logsumexp[self._at][None, None]
+        return sharp(self.call, logsumexp, 0, self.call.queries)
 
     def _from_below(self, address: Address) -> Values | None:
         """From the four tiles under it, if all of them are kept."""

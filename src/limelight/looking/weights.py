@@ -6,6 +6,8 @@ A fused pass never holds the weights, but it leaves each row's logsumexp, and wi
 
 so any weight is one dot product away. What is looked at costs what is looked at, in O(picture + n)
 memory; a logsumexp that is at hand is reused, and without one a single pass over the keys finds it.
+Of logits beyond 1000 it has too few digits after the point: those are looked at in float64, with
+the largest logit and the sum below it found again.
 
 Torch tensors may come in, on any device; what comes out is NumPy, there to be looked at.
 """
@@ -20,12 +22,14 @@ from numpy.typing import NDArray
 
 from limelight.arrays import as_array, is_integer, is_torch
 from limelight.call import Call, prepare
-from limelight.engines import choose
+from limelight.engines import choose, find
+from limelight.engines import numpy as numpy_engine
 from limelight.engines.protocol import Looks
 from limelight.errors import ArgumentError, ShapeError
 from limelight.looking import regions
 
 Array = NDArray[Any]
+FAR = 1000.0  # a logsumexp beyond this tells weights to less than four digits in float32
 MOST_CELLS = 1 << 28  # of an exact block: 1 GiB of float32
 
 
@@ -145,7 +149,7 @@ def weights_of(
     look = Look.at(call, engine, *_ends(at), logsumexp)
     if call.empty:
         return look.nothing(len(at), len(across))
-    return as_array(look.engine.block(look.call, look.logsumexp, at, across))
+    return look.result(look.engine.block(look.call, look.logsumexp, at, across))
 
 
 def received_of(call: Call, *, logsumexp: Array | None = None, engine: str = "auto") -> Array:
@@ -153,7 +157,7 @@ def received_of(call: Call, *, logsumexp: Array | None = None, engine: str = "au
     look = Look.at(call, engine, 0, call.queries, logsumexp)
     if call.empty:
         return look.nothing(call.keys)
-    return as_array(look.engine.received(look.call, look.logsumexp))
+    return look.result(look.engine.received(look.call, look.logsumexp))
 
 
 def top_of(
@@ -169,7 +173,7 @@ def top_of(
         nothing = look.nothing(len(at), int(k))
         return Top(np.full(nothing.shape, -1, np.int64), nothing, at)
     best, their_weights = look.engine.strongest(look.call, look.logsumexp, at, int(k))
-    return Top(as_array(best), as_array(their_weights), at)
+    return Top(as_array(best), look.result(their_weights), at)
 
 
 def _ends(rows: Array) -> tuple[int, int]:
@@ -181,12 +185,13 @@ def _ends(rows: Array) -> tuple[int, int]:
 class Look:
     """A call made ready to be looked at, with the engine that looks and the rows' logsumexp.
 
-    `logsumexp` is of the call's kind, on its device, [B, Hq, Nq].
+    `logsumexp` is of the call's kind, on its device, [B, Hq, Nq], or in two parts [B, Hq, 2, Nq].
     """
 
     call: Call
     engine: Looks
     logsumexp: Any
+    dtype: Any  # of exact weights
 
     @classmethod
     def at(
@@ -206,7 +211,16 @@ class Look:
             logsumexp = chosen.module.forward(call.some_rows(start, stop), health=False).logsumexp
             if (start, stop) != (0, call.queries):
                 logsumexp = _among_all(call, start, stop, logsumexp)
-        return cls(call, chosen.looking, _beside(call, logsumexp))
+        dtype = np.float64 if call.dtype == "float64" else np.float32
+        if logsumexp is not None and chosen.name != "reference":  # which needs none
+            logsumexp = sharp(call, logsumexp, start, stop)
+            if logsumexp.ndim == 4:
+                call = in_float64(call)
+                return cls(call, find("numpy").looking, logsumexp, dtype)
+        return cls(call, chosen.looking, _beside(call, logsumexp), dtype)
+
+    def result(self, array: Any) -> Array:
+        return as_array(array).astype(self.dtype, copy=False)
 
     def pool(self, row_edges: Array, column_edges: Array, kind: str) -> Array:
         """The "max" or "mean" of each bin's allowed weights: float32 [B, Hq, P, Q]."""
@@ -220,7 +234,7 @@ class Look:
         """Which bins of what pool() gave have no allowed cell."""
         empty: NDArray[np.bool_] = np.isnan(pooled)
         rows = slice(int(row_edges[0]), int(row_edges[-1]))
-        if empty.any() and not (as_array(self.logsumexp)[:, :, rows] < np.inf).all():
+        if empty.any() and not (as_array(self.logsumexp)[..., rows] < np.inf).all():
             # Some row is not a number. Elsewhere NaN is a bin without a cell, and counting takes
             # as long as the map.
             array = self.call.numpy()
@@ -229,8 +243,34 @@ class Look:
 
     def nothing(self, *shape: int) -> Array:
         """What there is to see of a call without a cell, in the type of its weights."""
-        dtype = np.float64 if self.call.dtype == "float64" else np.float32
-        return np.zeros((self.call.batch, self.call.query_heads, *shape), dtype)
+        return np.zeros((self.call.batch, self.call.query_heads, *shape), self.dtype)
+
+
+def sharp(call: Call, logsumexp: Any, start: int, stop: int) -> Any:
+    """A logsumexp that tells the weights of the rows start..stop.
+
+    As it is where it does, also where it has two parts already; else in two parts, in float64.
+    """
+    if logsumexp.ndim == 4:
+        return logsumexp
+    rows = as_array(logsumexp)[:, :, start:stop]
+    if not ((np.abs(rows) > FAR) & np.isfinite(rows)).any():
+        return logsumexp
+    call = in_float64(call)
+    parts = np.full((call.batch, call.query_heads, 2, call.queries), np.nan)
+    found = numpy_engine.parts(call.some_rows(start, stop))
+    parts[..., start:stop] = np.where(np.isnan(rows)[:, :, None], np.nan, found)
+    return parts
+
+
+def in_float64(call: Call) -> Call:
+    """The same call on NumPy arrays of float64."""
+    call = call.numpy()
+    given = (call.query, call.key, call.value, call.bias, call.sinks)
+    query, key, value, bias, sinks = (
+        None if array is None else array.astype(np.float64, copy=False) for array in given
+    )
+    return replace(call, query=query, key=key, value=value, bias=bias, sinks=sinks)
 
 
 def _detached(call: Call) -> Call:
