@@ -44,7 +44,7 @@ export const TEXTS = {
   },
   missed: {
     title: "Heads that nobody misses, and one that breaks the sentence",
-    intro: "Switch one head off and let the model answer again. Each square is a head, layers down; the brighter, the more its absence costs the guess.",
+    intro: "Switch one head off and let the model answer again. Each square is a head, layers down; the stronger its colour, the more its absence costs the guess.",
     nobody: "One nobody misses",
     breaks: "One that breaks it",
     all: "All on",
