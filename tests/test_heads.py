@@ -367,11 +367,63 @@ def test_a_kind_of_ones_own_goes_where_the_others_go() -> None:
         ([], "no kind is named"),
         ([heads.Kind("mine", "", 0.5, targets=lambda t: ([0], [99]))], "pairs of positions"),
         ([heads.Kind("mine", "", 0.5, targets=lambda t: 3)], "not two lists of positions"),
+        (
+            [heads.Kind("mine", "", 0.5, targets=lambda t: ([1.5], [0]))],
+            "positions in whole numbers",
+        ),
+        (
+            [heads.Kind("mine", "", 0.5, targets=lambda t: ([True], [0]))],
+            "positions in whole numbers",
+        ),
+        ([heads.Kind("mine", "", 0.5, targets=lambda t: ([10**30], [0]))], "in whole numbers"),
+        (3, "there is no kind 3"),
+        (None, "there is no kind None"),
     ],
 )
 def test_kinds_that_are_none(kinds: Any, said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         heads.find(ll.captures()["llama"], kinds=kinds)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("a", "b", "x"), r"Kind\('a', threshold='x'\): a score is from 0 to 1"),
+        (("a", "b", float("nan")), "threshold=nan"),
+        (("a", "b", True), "threshold=True"),
+        (("a", "b", 1.5), "threshold=1.5"),
+        ((3, "b", 0.3), r"Kind\(name=3\): its name is a text"),
+        (("a", None, 0.3), r"Kind\(meaning=None\): its meaning is a text"),
+        (("a", "b", 0.3, 3), r"Kind\('a', targets=3\): give a function from the tokens"),
+    ],
+)
+def test_what_makes_no_kind(given: Any, said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        heads.Kind(*given)
+
+
+def test_what_holds_no_sites() -> None:
+    held = ll.captures()["llama"]
+    for odd, said in ((3, "got int"), (None, "got NoneType"), ([held[0], "a"], "got str"),
+                      (held[0], r"give \[site\]")):  # fmt: skip
+        for look in (heads.find, ll.Capture, lambda given: heads.search(given, query="cat")):
+            with pytest.raises(ArgumentError, match=f"a capture or as a list of Site: .*{said}"):
+                look(odd)
+    assert type(ll.Capture([held[0]]).sites) is tuple  # type: ignore[arg-type]
+    assert len(heads.search([held[11]], query="cat")) == 9
+
+
+def test_what_is_asked_of_a_search() -> None:
+    held = ll.captures()["llama"]
+    assert heads.search(held, query="cat", batch=-1) == heads.search(held, query="cat")
+    for at_least in ("x", None, float("nan"), -0.5, 2, True):
+        with pytest.raises(ArgumentError, match=r"at_least=.*: a weight is a number from 0 to 1"):
+            heads.search(held, query="cat", at_least=at_least)  # type: ignore[arg-type]
+    for batch in (7, -2):
+        with pytest.raises(ArgumentError, match=f"there is no batch entry {batch}: there is one"):
+            heads.search(held, query="cat", batch=batch)
+    with pytest.raises(ArgumentError, match="3 is no token or pattern"):
+        heads.between(3)
 
 
 def test_between_any_token_and_one() -> None:

@@ -417,6 +417,12 @@ def test_what_could_not_be_opened_is_not_saved(tmp_path: Path) -> None:
 
 def test_files_that_are_no_captures(tmp_path: Path) -> None:
     target = tmp_path / "a"
+    for act in (Capture.open, capture().save):
+        for odd in (3, None, b"a"):
+            with pytest.raises(
+                ArgumentError, match=r"named by a text or a Path, and .* is neither"
+            ):
+                act(odd)
     with pytest.raises(FileError, match="cannot be read: No such file"):
         Capture.open(target)
     for act in (Capture.open, capture().save):

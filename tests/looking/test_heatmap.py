@@ -548,6 +548,18 @@ def test_errors_say_what_to_do(_: str, how: dict[str, Any], text: str) -> None:
         heatmap(QUERY, KEY, **how)
 
 
+def test_a_map_has_so_many_heads() -> None:
+    seen = heatmap(np.zeros((2, 3, 5, 4)), np.zeros((2, 3, 5, 4)), (2, 2))
+    assert seen.head(-1).values.shape == (3, 2, 2)
+    np.testing.assert_array_equal(seen.head(1, -1).values, seen.values[1, 2])
+    for which, said in (((0, 3), "there is no head 3: there are 3"),
+                        ((2,), "there is no batch entry 2: there are 2"),
+                        ((0, 1.5), "head 1.5 is not a whole number"),
+                        ((0, 0, 0), r"head\(0, 0, 0\) names 3 axes, and the map has 2")):  # fmt: skip
+        with pytest.raises(ArgumentError, match=said):
+            seen.head(*which)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("rows", "same"), [
     (range(0, 6, 2), [0, 2, 4]), (range(4, -1, -1), [4, 3, 2, 1, 0]), (range(-2, 1), [7, 8, 0]),
     (range(2, 5), [2, 3, 4]), (slice(1, 8, 3), [1, 4, 7]), (slice(4, None, -2), [4, 2, 0]),

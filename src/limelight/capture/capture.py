@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
@@ -47,6 +47,7 @@ class Capture:
     source: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "sites", as_sites(self.sites))
         for name in ("tokens", "query_tokens"):
             object.__setattr__(self, name, as_labels(getattr(self, name), name))
 
@@ -125,3 +126,13 @@ class Capture:
         if "model" in self.source:
             words.append(f"from {self.source['model']}")
         return f"Capture({'; '.join(words)})"
+
+
+def as_sites(given: Any) -> tuple[Site, ...]:
+    """The sites of a capture, or of any sequence of them."""
+    found = tuple(given) if isinstance(given, Iterable) else (given,)
+    for each in found:
+        if each is given or not isinstance(each, Site):
+            got = "for one, give [site]" if isinstance(each, Site) else f"got {type(each).__name__}"
+            raise ArgumentError(f"sites come as a capture or as a list of Site: {got}")
+    return found

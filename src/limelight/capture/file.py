@@ -23,7 +23,6 @@ from limelight.errors import ArgumentError, FileError, LimelightError
 from limelight.intake import ANEW, from_json, open_plain
 from limelight.masks import Mask
 from limelight.masks import file as mask_file
-from limelight.writing.files import as_path
 
 FORMAT, VERSION, MARK = "limelight-capture", 1, "limelight"
 MOST_SITES = 16_384
@@ -91,11 +90,12 @@ def load(
     numbers: bool = True,
 ) -> Capture:
     """The capture in a file; `file`, `verify`, `mapped` and `numbers` as in tensors.read."""
-    with open_plain(path) if file is None else nullcontext(file) as opened:
+    target = tensors.as_file(path)
+    with open_plain(target) if file is None else nullcontext(file) as opened:
         parts, texts = tensors.read(
             path, file=opened, mark=MARK, verify=verify, mapped=mapped, numbers=numbers
         )
-        watch = tensors.Watch(as_path(path), opened) if mapped and numbers else None
+        watch = tensors.Watch(target, opened) if mapped and numbers else None
     try:
         return _capture(_meaning(texts[MARK]), parts, watch)
     except (tensors.Foreign, tensors.Newer) as error:

@@ -36,7 +36,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -66,6 +65,12 @@ Looks = dict[str, tuple[Array, Array]]  # who looks, and at whom, by kind
 LEAST_ROWS = 5  # from which a name holds for another part of the text (bench/kinds.py)
 MOST_THREADS = 4
 TOGETHER = 1 << 10  # single cells gathered at once: their vectors stay in the cache
+
+
+def is_share(number: Any) -> bool:
+    """Whether it is a number from 0 to 1, as scores and weights are."""
+    plain = isinstance(number, (int, float, np.integer, np.floating))
+    return plain and not isinstance(number, bool) and bool(0 <= number <= 1)
 
 
 @dataclass(frozen=True)
@@ -291,11 +296,6 @@ def find(
     return Heads(names, layers, heads, parts[0], parts[1], parts[2], known)
 
 
-def is_share(number: Any) -> bool:
-    """Whether it is a number from 0 to 1, as scores and weights are."""
-    return isinstance(number, Real) and not isinstance(number, bool) and 0 <= number <= 1
-
-
 def known_kinds(kinds: Iterable[str | Kind]) -> tuple[Kind, ...]:
     """Kinds as they are, or by the names of those that come along; each name once."""
     own = {kind.name: kind for kind in KINDS}
@@ -499,8 +499,8 @@ def _cells(kind: Kind, given: Any, length: int) -> tuple[Array, Array]:
     try:
         rows, columns = (_positions(part) for part in given)
     except (OverflowError, TypeError, ValueError):
-        raise ArgumentError(f"the targets of the kind {kind.name!r} are not two lists of positions:"
-                            f" who looks, and at whom") from None  # fmt: skip
+        raise ArgumentError(f"the targets of the kind {kind.name!r} are not two lists of positions "
+                            f"in whole numbers: who looks, and at whom") from None  # fmt: skip
     outside = any(((part < 0) | (part >= length)).any() for part in (rows, columns))
     if len(rows) != len(columns) or outside:
         raise ArgumentError(f"the targets of the kind {kind.name!r} name {len(rows)} queries and "

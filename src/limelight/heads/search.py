@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from limelight.arrays import is_integer
+from limelight.arrays import index, is_integer
 from limelight.capture import Site
+from limelight.capture.capture import as_sites
 from limelight.errors import ArgumentError
-from limelight.heads.kinds import Kind
+from limelight.heads.kinds import Kind, is_share
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,16 @@ def search(
     >>> [str(each) for each in found[:2]]
     ["L11H1  0.93  'cat' (2) → 'curious' (1)", "L2H1  0.90  'cat' (2) → 'curious' (1)"]
     """
-    if query is None and key is None:
-        raise ArgumentError("name what is looked from, or at: query=…, key=…, or both")
+    _check_sides(query, key)
+    if not is_share(at_least):
+        raise ArgumentError(f"at_least={at_least!r}: a weight is a number from 0 to 1, and heads "
+                            f"are asked for that have so much or more")  # fmt: skip
     if hasattr(capture, "search"):
         return list(capture.search(query=query, key=key, at_least=at_least))
     found: list[Sighting] = []
     missing: dict[str, int] = {"query": 0, "key": 0}
-    sites = tuple(capture)
+    sites = as_sites(capture)
+    batch = index(batch, max((site.batch for site in sites), default=1), "batch entry")
     for at, site in enumerate(sites):
         if progress is not None:
             progress(at, len(sites))
@@ -92,8 +96,10 @@ def between(query: Any = None, key: Any = None, *, threshold: float = 0.3) -> Ki
     >>> between("cat", "curious").targets(("The", " curious", " cat"))
     ([2], [1])
     """
-    if query is None and key is None:
-        raise ArgumentError("name what is looked from, or at: query=…, key=…, or both")
+    _check_sides(query, key)
+    for which in (query, key):
+        if which is not None and not isinstance(which, (str, re.Pattern)):
+            raise ArgumentError(f"{which!r} is no token or pattern: give a text or re.compile(…)")
 
     def targets(tokens: Sequence[str]) -> tuple[list[int], list[int]]:
         sides = [[at for at, token in enumerate(tokens) if which is None or _hit(token, which)]
@@ -105,12 +111,15 @@ def between(query: Any = None, key: Any = None, *, threshold: float = 0.3) -> Ki
     return Kind(f"{said[0]} → {said[1]}", f"looks from {said[0]} to {said[1]}", threshold, targets)
 
 
-def _hit(token: str, which: Any) -> bool:
+def _check_sides(query: Any, key: Any) -> None:
+    if query is None and key is None:
+        raise ArgumentError("name what is looked from, or at: query=…, key=…, or both")
+
+
+def _hit(token: str, which: str | re.Pattern[str]) -> bool:
     """Whether a token is the one, or of the pattern, that was meant."""
     if isinstance(which, re.Pattern):
         return which.fullmatch(token.strip()) is not None
-    if not isinstance(which, str):
-        raise ArgumentError(f"{which!r} is no token or pattern: give a text or re.compile(…)")
     return token == which or token.strip() == which.strip()
 
 

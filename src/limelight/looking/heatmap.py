@@ -49,7 +49,15 @@ class Heatmap:
         return _bin(row, *self.rows, height), _bin(column, *self.columns, width)
 
     def head(self, *which: int) -> Heatmap:
-        """One head's map, by its index in the leading axes of `values`."""
+        """One head's map, by its index in the leading axes of `values`; negative from the end."""
+        lead = self.values.shape[:-2]
+        if len(which) > len(lead):
+            raise ArgumentError(
+                f"head{which} names {len(which)} axes, and the map has {len(lead)} before its bins"
+            )
+        names = ("head", "batch entry")  # the last axis is that of heads
+        which = tuple(index(at, lead[axis], names[axis + 1 < len(lead)])
+                      for axis, at in enumerate(which))  # fmt: skip
         return replace(self, values=self.values[which], empty=self.empty[which])
 
     def svg(self, **how: Any) -> str:
