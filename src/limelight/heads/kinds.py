@@ -503,9 +503,9 @@ def _cells(kind: Kind, given: Any, length: int) -> tuple[Array, Array]:
                             f"in whole numbers: who looks, and at whom") from None  # fmt: skip
     outside = any(((part < 0) | (part >= length)).any() for part in (rows, columns))
     if len(rows) != len(columns) or outside:
-        raise ArgumentError(f"the targets of the kind {kind.name!r} name {len(rows)} queries and "
-                            f"{len(columns)} keys: they are pairs of positions from 0 to "
-                            f"{length - 1}")  # fmt: skip
+        raise ArgumentError(f"the targets of the kind {kind.name!r} name "
+                            f"{counted(len(rows), 'query')} and {counted(len(columns), 'key')}: "
+                            f"they are pairs of positions from 0 to {length - 1}")  # fmt: skip
     return rows, columns
 
 

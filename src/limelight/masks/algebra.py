@@ -19,6 +19,7 @@ from limelight.arrays import as_numpy, dtype_name, expand, is_integer, is_torch,
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.masks.allowed import EMPTY, FULL, PARTIAL, Allowed, check_sides, same_kind
 from limelight.masks.memory import Remembers
+from limelight.writing.numbers import counted
 
 GLYPHS = {EMPTY: "·", PARTIAL: "▒", FULL: "■"}
 
@@ -159,8 +160,8 @@ class Explicit(Mask):
         shape = tuple(self.array.shape)
         if shape[-2] not in (1, nq) or shape[-1] not in (1, nk):
             raise ShapeError(
-                f"the mask has shape {shape}, but there are {nq} queries and {nk} keys: its last "
-                f"two axes must be {nq} (or 1) and {nk} (or 1)"
+                f"the mask has shape {shape}, but there are {counted(nq, 'query')} and "
+                f"{counted(nk, 'key')}: its last two axes must be {nq} (or 1) and {nk} (or 1)"
             )
         return expand(self.array, (*shape[:-2], nq, nk))
 

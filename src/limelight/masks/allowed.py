@@ -23,6 +23,7 @@ from limelight.arrays import crop, expand, is_torch
 from limelight.errors import ArgumentError, ShapeError
 from limelight.masks import spans as sp
 from limelight.masks.memory import Remembers
+from limelight.writing.numbers import counted
 
 EMPTY, PARTIAL, FULL = 0, 1, 2
 CHUNK = 1 << 24  # cells looked at together where a dense part must be read
@@ -319,9 +320,9 @@ def flatten(array: Any, batch: tuple[int, ...], heads: int, name: str, tail: int
         fits = False
     if not fits and any(n != 1 for n in (*lead, head)):
         raise ShapeError(
-            f"the {name} is made for batch {tuple(lead)} and {head} heads, which does not "
-            f"broadcast to batch {batch} and {heads} query heads: give it [..., {heads}, queries, "
-            f"keys], or 1 where it is the same for all"
+            f"the {name} is made for batch {tuple(lead)} and {counted(head, 'head')}, which does "
+            f"not broadcast to batch {batch} and {counted(heads, 'query head')}: give it "
+            f"[..., {heads}, queries, keys], or 1 where it is the same for all"
         )
     if all(n == 1 for n in lead):
         return array.reshape((1, head, *rest))

@@ -19,6 +19,7 @@ from limelight.errors import ShapeError
 from limelight.masks import Causal, Documents, Explicit, Lengths, Mask, Prefix, Window, as_mask
 from limelight.masks import spans as sp
 from limelight.masks.allowed import CHUNK, MOST_SLOTS, Allowed
+from limelight.writing.numbers import counted
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,8 +50,8 @@ class Intervals(Mask):
         if (nq, nk) != self._size():
             rows, keys = self._size()
             raise ShapeError(
-                f"the mask was measured on {rows} queries and {keys} keys, and here are {nq} and "
-                f"{nk}: use it at its own size"
+                f"the mask was measured on {counted(rows, 'query')} and {counted(keys, 'key')}, "
+                f"and here are {nq} and {nk}: use it at its own size"
             )
 
 

@@ -18,6 +18,7 @@ from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.masks import spans as sp
 from limelight.masks.algebra import Mask
 from limelight.masks.allowed import Allowed, check_sides
+from limelight.writing.numbers import counted
 
 ALIGNMENTS = ("bottom-right", "top-left")
 
@@ -142,11 +143,11 @@ class Lengths(Mask):
 
     def _check(self, nq: int, nk: int) -> None:
         check_sides(nq, nk)
-        for name, lengths, most in (("keys", self.keys, nk), ("queries", self.queries, nq)):
+        for name, lengths, most in (("key", self.keys, nk), ("query", self.queries, nq)):
             if lengths is not None and lengths.max(initial=0) > most:
                 raise ShapeError(
-                    f"Lengths says {int(lengths.max())} {name}, but there are {most}: lengths "
-                    f"count the real {name} of a padded batch and cannot exceed its size"
+                    f"Lengths says {counted(int(lengths.max()), name)}, but there are {most}: "
+                    f"lengths count what is real of a padded batch and cannot exceed its size"
                 )
 
     @property
@@ -216,9 +217,10 @@ class Documents(Mask):
         queries = self.ids[..., max(0, nk - nq) :] if self.queries is None else self.queries
         if self.ids.shape[-1] != nk or queries.shape[-1] != nq:
             raise ShapeError(
-                f"Documents has {self.ids.shape[-1]} ids for keys and {queries.shape[-1]} for "
-                f"queries, but there are {nk} keys and {nq} queries: give one id for each key, and "
-                f"queries=… where the queries are not the last of them"
+                f"Documents has {counted(self.ids.shape[-1], 'id')} for keys and "
+                f"{queries.shape[-1]} for queries, but there are {counted(nk, 'key')} and "
+                f"{counted(nq, 'query')}: give one id for each key, and queries=… where the "
+                f"queries are not the last of them"
             )
         return queries, self.ids
 
