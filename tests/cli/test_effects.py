@@ -62,6 +62,7 @@ def test_errors_are_one_line() -> None:
         (("gpt", "--text", LINE, "--answer", "th"), "'th' is 2 tokens for gpt"),
         (("gpt", "--text", ""), "the text is empty"),
         (("none", "--text", LINE), "there is no model 'none'" if TORCH else "a model needs torch"),
+        (("none", "--text", LINE), "not built in (gpt, code, smollm2)" if TORCH else "needs torch"),
         (("gpt", "--text", LINE, "--loss", "--answer", "n"), "leave answer and against out"),
     ):
         result = run(*args)

@@ -21,6 +21,7 @@ from limelight.cli._edge import (
     table,
 )
 from limelight.cli._looking import ForceOption, progress, writable
+from limelight.errors import FileError
 from limelight.writing.numbers import counted
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ def _measure(name: str, text: str, **how: Any) -> Effects:
             return loaded.effects(text, progress=_counting(told), **how)
     from limelight import hf
 
+    if hf.missing() is None and (why := live.missing(name)):
+        raise FileError(why)
     with progress(f"loading {Path(name).name}"):
         load: Callable[[str], Any] = hf.load
         hf.quiet()

@@ -13,8 +13,10 @@ run.next(5), run.capture, run.write(20), model.effects("The curious cat watched 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from limelight.errors import FileError
 from limelight.live import small
@@ -22,6 +24,9 @@ from limelight.live.effects import Effects
 from limelight.live.model import Model
 from limelight.live.off import Off
 from limelight.live.run import Guess, Run
+
+if TYPE_CHECKING:
+    from limelight.hf.places import Place
 
 NAMES = ("gpt", "code", "smollm2")  # smallest first
 
@@ -40,7 +45,7 @@ def load(name: str | os.PathLike[str], *, progress: Callable[[str], None] | None
     from limelight.hf import places
     from limelight.live import llama
 
-    place = places.place_of(name)
+    place = _place(name)
     if place.gguf is None:
         raise FileError(
             f"{name}: a folder for Transformers, and a live model is a GGUF file of the Llama "
@@ -52,14 +57,23 @@ def load(name: str | os.PathLike[str], *, progress: Callable[[str], None] | None
     return Model(known, decoder, pieces, dict(place.facts))
 
 
+def _place(name: str | os.PathLike[str]) -> Place:
+    """Where the model is; the error for none names the models that are run here."""
+    from limelight.hf.places import place_of
+
+    try:
+        return place_of(name)
+    except FileError as error:
+        here = f"not built in ({', '.join(NAMES)})"
+        raise FileError(re.sub(r"not built in \([^)]*\)", here, str(error))) from None
+
+
 def missing(name: str) -> str | None:
     """Why a model cannot be run here; None where it can."""
     if name in small.FACTS:
         return None
-    from limelight.hf import places
-
     try:
-        places.place_of(name)
+        _place(name)
     except FileError as error:
         return str(error)
     return None
