@@ -51,9 +51,9 @@ def test_curve_and_single_size():
         (["--d-k", "1000000000000"], "one draw has 9,000,000,000,000 numbers"),
         (["--d-k", f"1{'0' * 400}", "--scores", "1,2"], "is too large"),
         (["--d-k", "four"], "'four' is not a whole number"),
-        (["--d-k", "0"], "d_k=0: give a whole number"),
+        (["--d-k", "0"], "--d-k 0: give a whole number"),
         (["--draws", "0"], "--draws"),
-        (["--draws", "1000000000"], "draws=1,000,000,000 are too many: 1,000,000 are the most"),
+        (["--draws", "1000000000"], "--draws 1,000,000,000 are too many: 1,000,000 are the most"),
     ],
 )
 def test_saturate_errors(args, message):
@@ -66,6 +66,9 @@ def test_one_of_each():
     text = run("saturate", "--d-k", "1", "--keys", "1", "--draws", "1").stdout
     assert "One query and 1 key with 1 standard normal number each" in text
     assert "Means over 1 draw of one query and 1 key\n" in text
+    assert "0.0 %" not in text  # with a weight of 1 it would seem to be at odds
+    assert "one key leaves no choice" in text
+    assert "no choice" not in run("saturate", "--d-k", "4", "--draws", "5").stdout
 
 
 def test_the_curve_tells_how_far_it_is():

@@ -137,12 +137,13 @@ def _table(out: Console, curve: Curve) -> None:
             view.add_row(
                 str(mean.d_k), f"{mean.score_deviation:.2f}", f"{mean.max_prob:.3f}",
                 bar(mean.max_prob, room), f"{mean.gradient:.3f}", f"{mean.spread:.3f}",
-                f"{mean.saturated:.1%}".replace("%", " %"),
+                f"{mean.saturated:.1%}".replace("%", " %") if first.keys > 1 else "–",
             )  # fmt: skip
         show(out, right(whole(view, 0, 1, 2, 4, 5, 6), 0, 1, 2, 4, 5, 6))
+    alone = "" if first.keys > 1 else "; one key leaves no choice, so none is judged"
     out.print(
         "score ±: standard deviation of the scores. max prob: the largest weight p. gradient: "
-        "p·(1−p). spread: entropy / ln(keys). saturated: draws with p ≥ 0.95.",
+        f"p·(1−p). spread: entropy / ln(keys). saturated: draws with p ≥ 0.95{alone}.",
         style="dim",
     )
 
