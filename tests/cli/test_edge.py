@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from limelight.capture import Capture, Site
 from limelight.cli import app, docs
 from limelight.cli._edge import bar, column, json_safe, matrix, number, print_json, vector
-from limelight.cli._lazy import LazyGroup, load, note
+from limelight.cli._lazy import LazyGroup, in_options, load, note
 from limelight.engines import native
 from limelight.errors import ArgumentError
 from limelight.pictures import fonts, lettering
@@ -120,6 +120,49 @@ def test_errors_are_one_line_and_exit_code_2(args, message):
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["report"], "Missing argument 'CAPTURE' (see limelight report --help)"),
+        (
+            ["heatmap", "llama", "--layer", "0", "--size", "0"],
+            "For more detail ask for a part with --rows … and --columns …",
+        ),
+        (["heatmap", "llama", "--layer", "0", "--pool", ""], "--pool '': choose 'max'"),
+        (["saturate", "--d-k", "0"], "--d-k 0: give a whole number ≥ 1"),
+        (["survey", "smollm2", "none.txt"], "none.txt: there is no such file or folder"),
+        (
+            ["score", "--query", "1,2", "--keys", "1,2,3", "--values", "1"],
+            "size 2 has no dot product with a key of size 3: give both as many numbers; ';' stands "
+            "between keys",
+        ),
+        (
+            ["score", "--query", "1,2", "--keys", "1,2;3,4", "--values", "1"],
+            "2 keys but 1 value: each key goes with one value; ';' stands between values",
+        ),
+        (["watch", "."], ". is a folder: name the file in it that the monitor writes"),
+        (
+            ["heatmap", "llama", "--layer", "0", "-o", "x"],
+            "x has no ending: give a name that ends in .png, .svg or .pdf",
+        ),
+    ],
+)
+def test_errors_speak_of_the_command_s_own_options(args, message):
+    result = run(*args)
+    assert result.exit_code == 2
+    assert result.stderr.endswith(f"{message}\n") or message.startswith("--")
+    assert message in result.stderr
+
+
+def test_arguments_of_the_library_are_options():
+    heatmap, report = load("heatmap"), load("report")
+    assert in_options("layer=3 and d_k=4, head=5.", heatmap.params) == (
+        "--layer 3 and d_k=4, --head 5."
+    )
+    assert in_options("--rows=9:3, kind='a b': no", heatmap.params) == "--rows=9:3, --as a b: no"
+    assert in_options("capture=x, budget=1", report.params) == "capture=x, --budget 1"
+
+
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("as_json", [False, True])
 def test_warnings_are_notes_of_one_line(tmp_path, monkeypatch, as_json):
@@ -192,7 +235,28 @@ def test_what_ascii_lacks_is_replaced():
     assert "2*0 + 1*(-1)" in done.stdout
     assert "[0, -1]" in done.stdout
     assert "?" not in done.stdout
-    assert shell("limelight score --tokens é,b,c", PYTHONIOENCODING="ascii").returncode == 0
+    done = shell("limelight score --tokens é,b,가", PYTHONIOENCODING="ascii")
+    assert "key 0 'e'" in done.stdout
+    assert "key 2 '?'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("demo", "-> weight"),
+        ("demo", "`-> output"),
+        ("engines", "O(n^2)"),
+        ("captures", "Copilot's"),
+        ("saturate --draws 3", "draws with p >= 0.95"),
+        ("watch gpt-qkclip --once", "\n! collapse"),
+        ("exercise --level 1 --seed 2 --answers --language de", "groesste"),
+        ("exercise --level 1 --seed 2 --answers --language es", "numeros"),
+    ],
+)
+def test_every_sign_of_ours_has_an_ascii_form(command, words):
+    done = shell(f"limelight {command}", PYTHONIOENCODING="ascii")
+    assert words in done.stdout
+    assert "?" not in done.stdout
 
 
 def test_json_in_ascii_loses_nothing():

@@ -205,10 +205,10 @@ def test_quiz():
         (["--sheet", "--step", "raw", "--answers"], "leave out --step, --answers"),
         (["--sheet", "--quiz"], "leave out --sheet"),
         (["--sheet", "--level", "0"], "there is no level 0 for a sheet: choose from 1 to 5"),
-        (["--sheet", "--count", "0"], "count=0: give a whole number from 1 to 200"),
-        (["--sheet", "-o", "sheet.pdf"], "it is written as .html"),
+        (["--sheet", "--count", "0"], "--count 0: give a whole number from 1 to 200"),
+        (["--sheet", "-o", "sheet.pdf"], "give a name that ends in .html or .htm"),
         (["--language", "fr"], "no texts in 'fr': choose en, de, es"),
-        (["--seed", "-1"], "seed=-1: give a whole number ≥ 0"),
+        (["--seed", "-1"], "--seed -1: give a whole number ≥ 0"),
     ],
 )
 def test_errors(args, message):

@@ -117,7 +117,10 @@ def test_layers_in_words() -> None:
         (["."], "no model there"),
         ([""], "the model's name is empty"),
         (["bert", "--half"], "--half is how --save writes"),
-        (["bert", "--save", "notes.txt"], "notes.txt ends in .txt: it is written as .safetensors"),
+        (
+            ["bert", "--save", "notes.txt"],
+            "notes.txt ends in .txt: give a name that ends in .safetensors",
+        ),
         (["MODEL"], "give the model one of --text, --file and --image, and got none"),
         (["MODEL", "--text", "a", "--file", "b"], "and got --text and --file"),
         (["MODEL", "--file", "none.txt"], "none.txt: cannot be read"),

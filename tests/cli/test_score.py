@@ -227,7 +227,7 @@ def test_unreadable_files(tmp_path):
         (["--query", "1", "--keys", "1,2", "--values", "1"], "no dot product"),
         (["--no-scale", "--scale", "2"], "say different things"),
         (["--scale", "abc"], "--scale: 'abc' is not a number"),
-        (["--softcap", "-1"], "softcap=-1.0"),
+        (["--softcap", "-1"], "--softcap -1.0"),
         (["--digits", "3"], "--digits is what --by-hand rounds to"),
         (
             ["--tokens", "a,b"],
@@ -237,7 +237,7 @@ def test_unreadable_files(tmp_path):
             ["--query", "1;2", "--keys", "1", "--values", "1", "--tokens", "a"],
             "fewer keys than queries: leave the tokens out",
         ),
-        (["--by-hand", "--digits", "99"], "digits=99: give a whole number from 0 to 12"),
+        (["--by-hand", "--digits", "99"], "--digits 99: give a whole number from 0 to 12"),
     ],
 )
 def test_errors(args, message):

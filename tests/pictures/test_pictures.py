@@ -332,7 +332,7 @@ def test_saved_by_the_name(tmp_path: Path) -> None:
     assert drawn._repr_svg_() == drawn.svg()
     assert "marks: attention of 3 queries to 3 keys as lines" in repr(drawn)
     with pytest.raises(
-        ArgumentError, match=r"a.gif ends in .gif: a picture is written as .svg or .png or .pdf"
+        ArgumentError, match=r"a.gif ends in .gif: give a name that ends in .svg, .png or .pdf"
     ):
         drawn.save(tmp_path / "a.gif")
     with pytest.raises(FileError, match=r"cannot be written: No such file or directory"):

@@ -119,7 +119,9 @@ def test_json_and_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     ):
         command.watch(path, plot=tmp_path / "run.png")
     command.watch(path, plot=tmp_path / "run.png", force=True)
-    with pytest.raises(FileError, match=r"run\.gif ends in \.gif: it is written as .png or .svg"):
+    with pytest.raises(
+        FileError, match=r"run\.gif ends in \.gif: give a name that ends in \.png, \.svg"
+    ):
         command.watch(path, plot=tmp_path / "run.gif")
     with pytest.raises(FileError, match=r"there is no folder .*nowhere"):
         command.watch(path, plot=tmp_path / "nowhere" / "run.png")

@@ -245,14 +245,14 @@ def test_the_command(views: None, tmp_path: Path) -> None:
         app, ["report", str(source), "-o", str(target), "--force", "--budget", "0.5"]
     )
     assert forced.exit_code == 0, forced.output
-    assert "12 heads" in forced.output
+    assert "12 heads, all of them with their vectors (float16)" in forced.output
 
 
 def test_the_command_writes_html_alone(views: None, tmp_path: Path) -> None:
     target = tmp_path / "out.pdf"
     done = CliRunner().invoke(app, ["report", "llama", "-o", str(target)])
     assert done.exit_code == 2
-    assert "out.pdf ends in .pdf: it is written as .html" in done.stderr
+    assert "out.pdf ends in .pdf: give a name that ends in .html" in done.stderr
     assert not target.exists()
 
 

@@ -83,3 +83,11 @@ def test_what_a_killed_writer_left_the_next_one_removes(tmp_path: Path) -> None:
     assert left not in os.listdir(tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["other.part", "x", "y"]
     assert (tmp_path / "x").read_bytes() == b"slow"
+
+
+def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="cannot be written: it is a folder"), whole(tmp_path):
+        pass
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileError, match="it is no plain file"), whole(tmp_path / "pipe"):
+        pass

@@ -7,7 +7,9 @@ import difflib
 import errno
 import importlib
 import os
+import re
 import sys
+import unicodedata
 import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,9 +22,13 @@ from limelight.writing.terminal import shown
 
 FAILED, STOPPED = 2, 130
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
-SIGNS = {"…": "...", "√": "sqrt "} | dict(
+SIGNS = {
+    "…": "...", "√": "sqrt ", "→": "->", "←": "<-", "±": "+/-", "≥": ">=", "≤": "<=", "∞": "inf",
+    "²": "^2", "³": "^3", "✓": "ok", "ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss",
+    "Ä": "Ae", "Ö": "Oe", "Ü": "Ue",
+} | dict(zip("–—≈│├╰▶’‘“”„✗⚠✂¿¡", "--~||`>''\"\"\"x!*?!", strict=True)) | dict(
     zip("−·×÷─■░▒▓█▉▊▋▌▍▎▏▁▂▃▄▅▆▇", "-*x/-#:+%####....1234567", strict=True)
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,19 +39,40 @@ class Command:
     panel: str
 
 
-def without_types(params: list[Any]) -> list[Any]:
-    """A flag takes no value: typer would write <bool> beside it, as if it took one."""
+def plainly(params: list[Any]) -> list[Any]:
+    """A flag takes no value, where typer would say <bool>; an argument is named as in the docs."""
     for param in params:
         if getattr(param, "is_flag", False) and param.metavar is None:
             param.metavar = ""
+        if param.param_type_name == "argument" and param.metavar is None:
+            param.metavar = param.name.upper()
     return params
 
 
+def in_options(message: str, params: list[Any]) -> str:
+    """What the library says of its arguments, as the command's options: size=0 as --size 0."""
+    names = {param.name: max(param.opts, key=len) for param in params
+             if param.param_type_name == "option"}  # fmt: skip
+
+    def spoken(found: re.Match[str]) -> str:
+        return f"{names[found[1]]} {found[2] or found[3] or repr('')}"
+
+    given = rf"(?<![\w.-])({'|'.join(names)})=(?:'([^']*)'|(\S*[^\s:;,.)]))"
+    return re.sub(given, spoken, message)
+
+
 class PlainCommand(TyperCommand):
-    """A command whose flags read as flags in --help."""
+    """A command whose flags read as flags in --help, and whose errors speak of its options."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return without_types(super().get_params(ctx))
+        return plainly(super().get_params(ctx))
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LimelightError as error:
+            error.args = (in_options(str(error), self.params),)
+            raise
 
 
 class LazyGroup(TyperGroup):
@@ -55,7 +82,7 @@ class LazyGroup(TyperGroup):
     _listing = False
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return without_types(super().get_params(ctx))
+        return plainly(super().get_params(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.table)
@@ -169,7 +196,13 @@ def _nearest(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     missing = error.object[error.start : error.end]
-    return "".join(SIGNS.get(sign, "?") for sign in missing), error.end
+    return "".join(SIGNS.get(sign) or _bare(sign) for sign in missing), error.end
+
+
+def _bare(sign: str) -> str:
+    """A letter without its accent, where it has one."""
+    letter = unicodedata.normalize("NFD", sign)[0]
+    return letter if letter.isascii() else "?"
 
 
 def discard() -> None:

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from limelight.cli._edge import console, table
 from limelight.errors import ArgumentError, FileError
+from limelight.writing.files import wrong_ending
 from limelight.writing.numbers import counted
 
 if TYPE_CHECKING:
@@ -35,9 +36,8 @@ COLOURS = {"saturated": "red", "peaked": "yellow", "healthy": "", "": "dim"}
 
 def writable(path: Path, endings: tuple[str, ...], force: bool) -> None:
     """Refuse, before any work is done, a file that cannot or should not be written."""
-    if path.suffix.lower() not in endings:
-        ending = path.suffix or "nothing"
-        raise FileError(f"{path} ends in {ending}: it is written as {' or '.join(endings)}")
+    if wrong := wrong_ending(path, endings):
+        raise FileError(wrong)
     if not os.path.isdir(path.resolve().parent):
         raise FileError(f"{path}: there is no folder {path.parent} to write it to")
     unoccupied(path, force)

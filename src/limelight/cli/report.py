@@ -71,10 +71,11 @@ def report(
     if json:
         print_json(facts)
         return
-    typer.echo(f"{target}: {made.size / MEGABYTE:.2f} MB, {counted(made.heads, 'head')}, the "
-               f"vectors of {made.complete:,} of them as {precision}")  # fmt: skip
+    some = f"{made.complete:,} of them" if made.complete < made.heads else "all of them"
+    typer.echo(f"{target}: {made.size / MEGABYTE:.2f} MB, {counted(made.heads, 'head')}, {some} "
+               f"with their vectors ({precision})")  # fmt: skip
     if made.complete < made.heads:
-        typer.echo("A larger --budget keeps more of them.")
+        typer.echo("A larger --budget gives more heads theirs.")
 
 
 def _survey(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from limelight.cli._edge import JsonOption, console, matrix, number, print_json
@@ -66,6 +67,7 @@ def score(
         raise ArgumentError("--no-scale and --scale say different things: give one of them")
     if digits is not None and not by_hand:
         raise ArgumentError("--digits is what --by-hand rounds to: give --by-hand too")
+    _check_sizes(given)
     if given.get("tokens") is not None:
         _check_tokens(given)
     found = trace(
@@ -92,6 +94,21 @@ def score(
         worked.show()
         if paper is not None:
             worked.beside(paper)
+
+
+def _check_sizes(given: dict[str, Any]) -> None:
+    """As the library does, in terms of what was typed."""
+    queries, keys, values = (np.atleast_2d(given[name]) for name in ("query", "keys", "values"))
+    if queries.shape[1] != keys.shape[1]:
+        raise ArgumentError(
+            f"a query of size {queries.shape[1]} has no dot product with a key of size "
+            f"{keys.shape[1]}: give both as many numbers; ';' stands between keys"
+        )
+    if len(keys) != len(values):
+        raise ArgumentError(
+            f"{counted(len(keys), 'key')} but {counted(len(values), 'value')}: each key goes with "
+            f"one value; ';' stands between values"
+        )
 
 
 def _check_tokens(given: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from limelight.cli._edge import JsonOption, console, headline, print_json
 from limelight.cli._looking import ForceOption, progress, writable
+from limelight.errors import FileError
 from limelight.writing.numbers import counted
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def survey(
     What was stopped goes on where it was when the same command is given again. Under torchrun each
     rank takes its share, and one file comes out.
     """
+    if not os.path.exists(texts):
+        raise FileError(f"{texts}: there is no such file or folder")
     target = output or Path(f"{Path(model).stem}-{texts.stem}.safetensors")
     writable(target, (".safetensors",), force)
     with _ranks() as rank:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import time
 from collections.abc import Container, Iterator
@@ -20,7 +21,7 @@ from rich.text import Text
 
 from limelight.cli._edge import JsonOption, console, print_json, table
 from limelight.cli._looking import ForceOption, writable
-from limelight.errors import ArgumentError
+from limelight.errors import ArgumentError, FileError
 from limelight.intake import from_json
 from limelight.journal.reading import AlarmLine, RecordLine
 from limelight.journal.run import LOW_IS_WORSE, Run
@@ -68,6 +69,8 @@ def watch(
     force: ForceOption = False,
 ) -> None:
     """Watch a training run's heads: logits, entropy, saturation and alarms."""
+    if os.path.isdir(path):
+        raise FileError(f"{path} is a folder: name the file in it that the monitor writes")
     run = Run.open(find(path))
     if plot is not None:
         writable(plot, KINDS, force)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError
 from limelight.views.palette import theme_of
-from limelight.writing.files import whole
+from limelight.writing.files import whole, wrong_ending
 
 ENDINGS = (".svg", ".png", ".pdf")  # of files that a picture is written to
 
@@ -124,14 +124,10 @@ class Picture:
     def save(self, path: str | Path, ratio: float = 2.0) -> None:
         """Written to a file, by its name's ending: .svg, .png or .pdf."""
         path = Path(path)
-        kind = path.suffix.lower()
-        if kind not in ENDINGS:
-            raise ArgumentError(
-                f"{path.name} ends in {kind or 'nothing'}: a picture is written as "
-                f"{' or '.join(ENDINGS)}"
-            )
+        if wrong := wrong_ending(path, ENDINGS):
+            raise ArgumentError(wrong)
         made = {".svg": lambda: self.svg().encode(), ".png": lambda: self.png(ratio)}
-        data = made.get(kind, self.pdf)()
+        data = made.get(path.suffix.lower(), self.pdf)()
         with whole(path) as file:
             file.write(data)
 

@@ -28,6 +28,19 @@ def as_path(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
+def wrong_ending(path: Path, endings: tuple[str, ...]) -> str:
+    """What is wrong with a name that must end as one of the kinds of file; empty where it does.
+
+    >>> wrong_ending(Path("a.txt"), (".png", ".svg", ".pdf"))
+    'a.txt ends in .txt: give a name that ends in .png, .svg or .pdf'
+    """
+    if path.suffix.lower() in endings:
+        return ""
+    ends = f"ends in {path.suffix}" if path.suffix else "has no ending"
+    kinds = " or ".join(filter(None, (", ".join(endings[:-1]), endings[-1])))
+    return f"{path} {ends}: give a name that ends in {kinds}"
+
+
 @contextlib.contextmanager
 def whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A file beside the target, to be filled and then renamed: no reader ever sees half of one.
@@ -43,7 +56,8 @@ def whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     try:
         real = target.resolve()
         if real.exists() and not real.is_file():
-            raise FileError(f"{target}: cannot be written: it is there, and no file")
+            what = "a folder" if real.is_dir() else "no plain file"
+            raise FileError(f"{target}: cannot be written: it is {what}")
         _clear(real.parent)
         # A name of its own, so that two writers of one target never share a half-written file.
         half = real.parent / PART.replace("*", secrets.token_hex(8))
