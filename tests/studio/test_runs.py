@@ -17,6 +17,12 @@ from limelight.journal import FIGURES
 from limelight.journal.reading import Tail, is_journal
 from limelight.journal.run import Run
 from limelight.journal.shipped import TITLES
+from limelight.studio.api.runs import damaged_runs
+from limelight.studio.endpoint import Nothing
+from limelight.studio.folders import Folders
+from limelight.studio.limits import Limits
+from limelight.studio.studio import Studio
+from limelight.studio.work import Cancel
 from tests.studio import samples
 from tests.studio.conftest import Running, run_alone
 
@@ -126,6 +132,29 @@ def test_the_server_tells_of_it(studio: Running) -> None:
     view = studio.get("/api/runs/run/view?figure=spread&bins=11")
     assert len(view["steps"]) == 11
     assert len(view["values"]) == 12
+
+
+def test_damaged_logs_are_named_and_foreign_ones_left_out(
+    start_studio: Callable[..., Running], tmp_path: Path
+) -> None:
+    lines = samples.run_lines(6)
+    samples.write_lines(tmp_path / "good.jsonl", lines)
+    samples.write_lines(tmp_path / "headless.jsonl", lines[1:])
+    samples.write_lines(tmp_path / "odd.jsonl", [{**lines[0], "version": "one"}])
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    (tmp_path / "cut.jsonl").write_text(json.dumps(lines[0])[:50])
+    (tmp_path / "chat.jsonl").write_text('{"role": "user"}\n')
+    running = start_studio(folder=tmp_path)
+    assert [run["id"] for run in running.get("/api/runs") if run["title"] is None] == ["good"]
+    why = {one["id"]: one["why"] for one in running.get("/api/damaged/runs")}
+    assert set(why) == {"headless.jsonl", "odd.jsonl", "empty.jsonl", "cut.jsonl"}
+    assert why["empty.jsonl"].startswith("the file is empty")
+    assert why["cut.jsonl"] == "the file is damaged: its first line is no JSON"
+    assert why["odd.jsonl"].endswith("lacks what a monitor writes there")
+    assert why["headless.jsonl"].endswith("the line on the run, its first, is missing")
+    small = Studio(Folders.of((tmp_path,)), Limits(run_bytes=999))
+    large = {one.id: one.why for one in damaged_runs(small, Nothing(), Cancel())}
+    assert "and the studio opens up to 999" in large["good.jsonl"]
 
 
 def test_a_run_of_one_s_own_hides_one_that_comes_along(

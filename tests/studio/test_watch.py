@@ -32,7 +32,10 @@ def test_runs_that_come_along_are_listed_apart_and_open(open_tab: Open) -> None:
     assert examples.get_by_role("listitem").count() == len(TITLES)
     assert examples.get_by_role("link", name=re.compile("^run")).count() == 0
     examples.get_by_role("link", name=re.compile("^gpt-qkclip")).click()
-    page.get_by_text(f"{TITLES['gpt-qkclip']} · Decoder · 20 records").wait_for()
+    thinned = "20 records, thinned to one every 30 steps, up to step 570"
+    page.get_by_text(f"{TITLES['gpt-qkclip']} · Decoder · {thinned}").wait_for()
+    marks = page.locator("figure", has_text="Loss").locator("text.across").all_text_contents()
+    assert marks == ["0", "100", "200", "300", "400", "500"]
     page.get_by_text("ended: closed").wait_for()
     told = page.get_by_role("region", name="Scaled back")
     clips = Run.open(find("gpt-qkclip")).clips
@@ -132,6 +135,31 @@ def test_a_run_that_is_no_longer_written_is_not_live(
     assert loss.locator(".range").inner_text().split() == ["highest", "0.004", "lowest", "0.002"]
     head = page.locator("figure", has_text="Saturated rows")
     assert "alarm 0.9" in head.locator(".range").inner_text()
+    page.close()
+
+
+def test_damaged_logs_are_named(
+    browser: Any, start_studio: Callable[..., Running], tmp_path: Path
+) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / "empty.jsonl").write_bytes(b"")
+    running = start_studio(folder=folder)
+    page = browser.new_page()
+    page.goto(f"{running.origin}/?token={running.token}#/watch")
+    named = page.get_by_role("listitem").filter(has_text="empty.jsonl")
+    assert "Cannot be opened: the file is empty" in named.inner_text()
+    page.get_by_text("limelight studio --folder runs").wait_for()
+    page.close()
+
+
+def test_a_run_that_is_not_there_is_said(browser: Any, studio: Running) -> None:
+    page = browser.new_page()
+    page.goto(f"{studio.origin}/?token={studio.token}#/watch/nope")
+    said = page.get_by_role("alert")
+    assert "There is no run “nope”" in said.inner_text()
+    title = page.get_by_role("heading", name="nope").bounding_box()
+    assert title["y"] < said.bounding_box()["y"]
     page.close()
 
 

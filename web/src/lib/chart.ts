@@ -74,6 +74,10 @@ export function short(tick: number): string {
   return text.replaceAll("-", "−");
 }
 
+/** A tick of a logarithmic axis: 10⁴. */
+export const power = (tick: number): string =>
+  `10${String(Math.round(Math.log10(tick))).replace(/./g, (sign) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(sign)] ?? "⁻")}`;
+
 /** A path through points. */
 export const path = (points: readonly (readonly [number, number])[]): string =>
   points.map(([x, y], n) => `${n ? "L" : "M"}${x.toFixed(2)} ${y.toFixed(2)}`).join("");

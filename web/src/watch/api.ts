@@ -1,8 +1,10 @@
 /** What Watch asks of the server. */
-import { get, type RunInfo, type RunSummary, type RunView } from "$lib/api";
+import { get, type Damaged, type RunInfo, type RunSummary, type RunView } from "$lib/api";
 import { PROTOCOL, secret } from "$lib/tab";
 
 export const getRuns = (signal?: AbortSignal): Promise<RunSummary[]> => get("/api/runs", signal);
+
+export const getDamaged = (signal?: AbortSignal): Promise<Damaged[]> => get("/api/damaged/runs", signal);
 
 export const getRun = (id: string, signal?: AbortSignal): Promise<RunInfo> =>
   get(`/api/runs/${encodeURIComponent(id)}`, signal);

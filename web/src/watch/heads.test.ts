@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { RunInfo, RunView } from "$lib/api";
-import { age, headsOf, spaced, stretches } from "./heads";
+import { age, headsOf, marks, stretches, thinned } from "./heads";
 
 const alarm = (step: number, index: number | null, cleared: number | null): RunInfo["alarms"][number] => ({
   raised: {
@@ -34,11 +34,22 @@ describe("a run", () => {
     ]);
   });
 
-  it("marks no step twice", () => {
-    expect(spaced(3, 8)).toEqual([0, 1, 2]);
-    expect(spaced(1, 8)).toEqual([0]);
-    expect(spaced(240, 4)).toEqual([0, 80, 159, 239]);
-    expect(spaced(0, 4)).toEqual([]);
+  it("marks round steps, evenly", () => {
+    expect(marks([0, 30, 60, 90, 120], 3)).toEqual([{ step: 0, at: 0 }, { step: 50, at: 1 + 2 / 3 }, { step: 100, at: 3 + 1 / 3 }]);
+    expect(marks([7, 8, 9], 8)).toEqual([{ step: 7, at: 0 }, { step: 8, at: 1 }, { step: 9, at: 2 }]);
+    expect(marks(Array.from({ length: 240 }, (_, n) => 5 * n), 6).map(({ step }) => step)).toEqual([0, 200, 400, 600, 800, 1000]);
+    expect(marks([3], 8)).toEqual([{ step: 3, at: 0 }]);
+    expect(marks([], 4)).toEqual([]);
+  });
+
+  it("marks a step once where a run was taken up again", () => {
+    expect(marks([0, 50, 100, 50, 100, 150], 3)).toEqual([{ step: 0, at: 0 }, { step: 50, at: 1 }, { step: 100, at: 2 }, { step: 150, at: 5 }]);
+  });
+
+  it("says how far apart records are that were thinned", () => {
+    expect(thinned({ ...run, every: 10 })).toBeNull();
+    expect(thinned({ ...run, every: 2 })).toBe(10);
+    expect(thinned({ ...run, every: 2, restarts: [20] })).toBeNull();
   });
 
   it("says how long ago", () => {

@@ -1,4 +1,5 @@
 /** The heads of a run, and when their alarms were on. */
+import { ticks } from "$lib/chart";
 import { count } from "$lib/format";
 import type { RunInfo, RunView, SiteOfRun } from "$lib/api";
 
@@ -15,6 +16,13 @@ export function headsOf(run: RunInfo): HeadOfRun[] {
   return all.sort((a, b) => a.index - b.index);
 }
 
+/** Steps between two records where only some of those that were logged are kept: alarms may lie between them. */
+export function thinned({ every, records, restarts, first_step: from, last_step: to }: RunInfo): number | null {
+  if (every === null || records < 2 || restarts.length || from === null || to === null) return null;
+  const apart = Math.round((to - from) / (records - 1));
+  return apart > every ? apart : null;
+}
+
 export const nameOf = ({ site, head }: HeadOfRun): string => `layer ${site.layer}, head ${head}`;
 
 /** How long a time is, roughly, as `limelight watch` says it. */
@@ -24,10 +32,14 @@ export function age(seconds: number): string {
   return hours ? `${hours} h ${minutes % 60} min` : `${minutes} min`;
 }
 
-/** At most so many of the columns, evenly, each once, the first and the last among them. */
-export function spaced(columns: number, most: number): number[] {
-  const count = Math.min(columns, Math.max(1, most));
-  return Array.from({ length: count }, (_, n) => (n ? Math.round((n * (columns - 1)) / (count - 1)) : 0));
+/** Round steps, about so many, and where they lie among the columns: 1.5 is halfway between the second and the third. */
+export function marks(steps: readonly number[], most: number): { readonly step: number; readonly at: number }[] {
+  const [from, to] = [Math.min(...steps), Math.max(...steps)];
+  if (steps.length && from === to) return [{ step: from, at: 0 }];
+  return ticks({ from, to, log: false }, most).filter(Number.isInteger).flatMap((step) => {
+    const n = steps.findIndex((first, n) => first <= step && step <= (steps[n + 1] ?? first));
+    return n < 0 ? [] : [{ step, at: n + (step - steps[n]!) / ((steps[n + 1] ?? Infinity) - steps[n]! || 1) }];
+  });
 }
 
 /** A stretch of columns during which an alarm was on. */

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,16 +14,18 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from limelight.arrays import jsonable
-from limelight.errors import LimelightError
-from limelight.journal import Figure, shipped
-from limelight.journal.reading import AlarmLine, Bound, ClipLine, Numbers, Tail, is_journal
+from limelight.errors import FileError, LimelightError
+from limelight.intake import reading
+from limelight.journal import FORMAT, Figure, shipped
+from limelight.journal.reading import CHUNK, AlarmLine, Bound, ClipLine, Numbers, Tail, is_journal
 from limelight.journal.run import Alarm, Run, SiteOfRun
-from limelight.studio.answers import to_json
+from limelight.studio.answers import NotFound, to_json
 from limelight.studio.api.asked import Index, Name
 from limelight.studio.endpoint import Asked, Endpoint, Nothing
 from limelight.studio.folders import Listed, check, listing
 from limelight.studio.folders import opened as open_listed
 from limelight.studio.guard import PROTOCOL
+from limelight.studio.shelf import Damaged
 from limelight.studio.work import Cancel
 
 if TYPE_CHECKING:
@@ -82,15 +86,51 @@ class OfView(OfRun, frozen=True, kw_only=True):
 
 def runs(studio: Studio, _: Nothing, cancel: Cancel) -> list[RunSummary]:
     """Newest first, then those that come along; a run in a folder hides one of its name."""
-    found = []
     own = studio.folders.find(ENDING)
-    for listed in own.values():
-        cancel.check()
-        if is_journal(listed.path):
-            found.append(_summary(listed, None))
+    found = [one for one in _looked_at(studio, own, cancel) if isinstance(one, RunSummary)]
     along = [_summary(_along(row), row.title) for row in shipped.runs()
              if f"{row.name}{ENDING}" not in own]  # fmt: skip
     return [*sorted(found, key=lambda run: -run.changed), *along]
+
+
+def damaged_runs(studio: Studio, _: Nothing, cancel: Cancel) -> list[Damaged]:
+    own = studio.folders.find(ENDING)
+    return [one for one in _looked_at(studio, own, cancel) if isinstance(one, Damaged)]
+
+
+def _looked_at(
+    studio: Studio, own: dict[str, Listed], cancel: Cancel
+) -> Iterator[RunSummary | Damaged]:
+    """The run in each file, or why it cannot be opened; what is somebody else's is left out."""
+    for listed in own.values():
+        cancel.check()
+        try:
+            if _ours(listed):
+                check(listed, studio.limits.run_bytes)
+                yield _summary(listed, None)
+        except NotFound:
+            continue
+        except FileError as error:
+            yield Damaged(listed.id, str(error).removeprefix(f"{listed.id}: "))
+
+
+def _ours(listed: Listed) -> bool:
+    """Whether a monitor wrote it, by its first line; an error where that is damaged."""
+    if is_journal(listed.path):
+        return True
+    with open_listed(listed, sys.maxsize) as file, reading(listed.path):
+        line = file.readline(CHUNK)
+    if not line.strip():
+        raise FileError("the file is empty: a monitor begins it with a line on the run")
+    try:
+        said = msgspec.json.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise FileError("the file is damaged: its first line is no JSON") from None
+    if isinstance(said, dict) and said.get("format") == FORMAT:
+        raise FileError("the file is damaged: its first line lacks what a monitor writes there")
+    if isinstance(said, dict) and {"kind", "step", "sites"} <= set(said):
+        raise FileError("the file is damaged: the line on the run, its first, is missing")
+    return False
 
 
 def _summary(listed: Listed, title: str | None) -> RunSummary:
@@ -200,6 +240,8 @@ async def _until_left(socket: WebSocket) -> None:
 ENDPOINTS = (
     Endpoint("/api/runs", runs, Nothing, list[RunSummary],
              "Training runs in the folders, and those that come along."),
+    Endpoint("/api/damaged/runs", damaged_runs, Nothing, list[Damaged],
+             "Files in the folders that should hold a run, and why each cannot be opened."),
     Endpoint("/api/runs/{id}", run, OfRun, RunInfo, "One run: its sites, bounds and alarms."),
     Endpoint("/api/runs/{id}/view", run_view, OfView, RunView,
              "One figure of every head over the steps, pooled by the worse."),

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { ScalingResults, ScalingRuns } from "$lib/api";
-import { around, path, share, ticks } from "$lib/chart";
+import { around, path, power, share, ticks } from "$lib/chart";
 import { atFirst, axisOf, COMING, gap, overSizes, overSteps } from "./training";
 
 const runs = (scale: string, d_k: number, held_out: number[]): ScalingRuns => ({
@@ -54,6 +54,10 @@ describe("the experiment as lines", () => {
 });
 
 describe("a chart", () => {
+  it("writes powers of ten alike", () => {
+    expect([1, 10, 1e5, 1e12, 0.01].map(power)).toEqual(["10⁰", "10¹", "10⁵", "10¹²", "10⁻²"]);
+  });
+
   it("places values along even and along logarithmic axes", () => {
     expect(share({ from: 1, to: 3, log: false }, 2)).toBe(0.5);
     expect(share({ from: 0.01, to: 1, log: true }, 0.1)).toBeCloseTo(0.5);
