@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 import limelight as ll
 from limelight.errors import ArgumentError
 from limelight.journal.reading import EndLine, RecordLine, Tail
-from limelight.torch import Alarm, Monitor, bridge
+from limelight.torch import Alarm, Monitor, QKClip, bridge
 from limelight.torch.monitor.monitor import MonitorWarning
 from tests.torch.models import Language, batch
 
@@ -522,6 +522,55 @@ def test_tensorboard(opened: bool, tmp_path: Path) -> None:
         want = [(record["step"], pick(record["sites"][site][figure])) for record in monitor.records]
         assert [step for step, _ in seen] == [0, 2]
         assert seen == [(step, pytest.approx(value, rel=1e-6)) for step, value in want]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_ends_the_monitor_and_not_the_run() -> None:
+    model = Language()
+    with pytest.warns(MonitorWarning, match="stopped at step 0 .*No space left"):
+        monitor = Monitor(model, "/dev/full", every=1)
+    with monitor, QKClip(model, 1e-3, monitor=monitor) as clip:  # which would be warnings: no more
+        model.loss(batch(0)).backward()
+        assert clip.step()
+        assert monitor.step() is None
+    assert not monitor.records
+    assert not bridge.listening
+
+
+def _full() -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_disk_that_becomes_full_does_not_hide_what_the_loop_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, files = Language(), []
+
+    def run() -> None:
+        with Monitor(model, tmp_path / "run.jsonl", every=2) as monitor:
+            model.loss(batch(0))
+            monitor.step()
+            assert monitor._journal is not None
+            files.append(monitor._journal._file)
+            for what in ("flush", "close"):
+                monkeypatch.setattr(files[0], what, _full)
+            raise ValueError("mine")
+
+    with (
+        pytest.warns(MonitorWarning, match="No space left"),
+        pytest.raises(ValueError, match="mine"),
+    ):
+        run()
+    monkeypatch.undo()
+    files[0].close()
+
+
+def test_numbers_that_a_record_has_by_itself() -> None:
+    with Monitor(Language(), every=1) as monitor:
+        for name in ("kind", "step", "time", "ranks", "sites"):
+            with pytest.raises(ArgumentError, match=rf"step\({name}=….*the record has a {name}"):
+                monitor.step(**{name: 1.0})
+        assert monitor.count == 0
 
 
 def test_bad_arguments(tmp_path: Path) -> None:

@@ -223,7 +223,9 @@ def test_copies_are_clean(kind: Any, way: str) -> None:
     with kind(model, sdpa=True):
         want = model(X, attention_mask=mask)
         other = WAYS[way](model)
-        assert torch.equal(other(X, attention_mask=mask), want)
+        # QKClip puts limelight's function in the place of torch's, in its own model alone.
+        torch.testing.assert_close(other(X, attention_mask=mask), want)
+        assert kind is QKClip or torch.equal(other(X, attention_mask=mask), want)
     torch.testing.assert_close(other(X, attention_mask=mask), want)
     for module in other.modules():
         for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):

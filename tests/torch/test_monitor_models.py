@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import limelight as ll
 from limelight.torch import Monitor, QKClip, SelfAttention, attention, bridge, capture
@@ -17,6 +18,7 @@ from limelight.torch.monitor.monitor import MonitorWarning
 from tests.torch.models import Language, batch
 
 X = torch.randn(3, 7, 16, generator=torch.Generator().manual_seed(0))
+JIT = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # torch.func's own
 COMPILED = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 
 
@@ -378,3 +380,74 @@ def test_each_says_for_itself_why_it_saw_nothing() -> None:
         model(X)
         with pytest.warns(UserWarning, match=r"called no attention of limelight.*pass sdpa=True"):
             clip.step()
+
+
+class Torchs(nn.Module):
+    """Calls torch's function itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.project(x)[:, None]
+        return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.3)[:, 0]
+
+
+def _trained(model: nn.Module, watched: bool) -> list[torch.Tensor]:
+    """Outputs, weights and the generator's state after some steps."""
+    torch.manual_seed(3)
+    optimizer, outputs = torch.optim.SGD(model.parameters(), 0.1), []
+    monitor = Monitor(model, every=2, sdpa=True) if watched else None
+    for _ in range(4):
+        outputs.append(model(X))
+        optimizer.zero_grad()
+        outputs[-1].square().sum().backward()
+        optimizer.step()
+        if monitor is not None:
+            monitor.step()
+    if monitor is not None:
+        assert len(monitor.records) == 2
+        assert all(record["sites"] for record in monitor.records)
+        monitor.close()
+    return [*outputs, *model.parameters(), torch.get_rng_state()]
+
+
+@pytest.mark.parametrize("make", [
+    Torchs, lambda: nn.TransformerEncoderLayer(16, 2, 32, dropout=0.2, batch_first=True),
+], ids=["direct", "encoder"])  # fmt: skip
+def test_a_run_is_the_same_to_the_bit_whether_torch_s_attention_is_watched(make: Any) -> None:
+    torch.manual_seed(0)
+    model = make()
+    for found, want in zip(
+        _trained(copy.deepcopy(model), True), _trained(copy.deepcopy(model), False), strict=True
+    ):
+        assert torch.equal(found, want)
+
+
+@JIT
+@pytest.mark.parametrize("watch", [Monitor, QKClip])
+def test_what_is_not_watched_runs_torch_s_own(watch: Any) -> None:
+    """Second derivatives, forward mode and a choice of backend are as torch has them."""
+    other, x = nn.Linear(2, 2), torch.randn(2, 5, 4, requires_grad=True)
+
+    def attend(x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, x).sum()
+
+    with watch(other, sdpa=True), sdpa_kernel(SDPBackend.MATH):
+        (first,) = torch.autograd.grad(attend(x), x, create_graph=True)
+        first.square().sum().backward()
+        torch.func.jvp(attend, (x.detach(),), (x.detach(),))
+    assert x.grad is not None
+
+
+@JIT
+def test_what_limelight_cannot_do_beside_torch_s_own_is_said() -> None:
+    class Square(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    model, x = Square(), torch.randn(2, 5, 4)
+    seen = pytest.warns(UserWarning, match="an attention is not seen: a forward-mode")
+    with Monitor(model, every=1, sdpa=True), sdpa_kernel(SDPBackend.MATH), seen:
+        torch.func.jvp(model, (x,), (x,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,9 @@ class Journal:
         self._file.flush()
 
     def close(self) -> None:
-        self._file.close()
+        """What a full disk has not taken is given up."""
+        with suppress(OSError):
+            self._file.close()
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -56,7 +56,8 @@ class Monitor:
     group         a torch.distributed group whose ranks are summed up into the one record that its
                   first rank writes; every rank must then have a monitor. None: the first rank
                   records its own rows and the others do nothing
-    sdpa          put limelight in place of torch's function while the monitor is open
+    sdpa          see torch's function too: in a recorded step limelight's runs beside it (in a
+                  compiled model in its place)
     start         the number of the first step, for a resumed run
 
     Only passes in training mode count (`model.training`; inside DDP, that of the model), and a
@@ -102,7 +103,7 @@ class Monitor:
             self._boards = boards(**targets) if self._first else []
             for board in self._boards:
                 undo.callback(board.close)
-            self._patch = patch.Patch(model, sdpa=sdpa)
+            self._patch = patch.Patch(model, sdpa=sdpa, beside=True)
             undo.callback(self._patch.remove)
             self._padding = Padding(model)
             undo.pop_all()
@@ -124,6 +125,12 @@ class Monitor:
         `numbers` such as loss and lr go into the record. Call it once an optimizer step, on every
         rank; forward passes of several micro-batches before it count together.
         """
+        taken = sorted(set(numbers) & {"kind", "step", "time", "ranks", "sites"})
+        if taken:
+            raise ArgumentError(
+                f"step({taken[0]}=…): the record has a {taken[0]} of its own. Give the number "
+                f"another name"
+            )
         record, ran = None, self._patch.ran()
         self._patch.between()
         self._padding.between()

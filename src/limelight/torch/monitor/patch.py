@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from inspect import BoundArguments, signature
 from itertools import count
 from typing import Any
@@ -10,6 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
+from limelight.errors import LimelightError
 from limelight.torch import bridge, sdpa
 from limelight.torch.bridge import MARK, SITE, Place
 from limelight.torch.monitor.hooks import Hook
@@ -26,15 +28,19 @@ class Patch:
     """Gives every module of a model its place, and knows its path by it; undone by remove().
 
     Hooks keep track of which module is running; TorchScript takes none, and its calls are those of
-    the module around it. With `sdpa`, torch.nn.functional's scaled_dot_product_attention becomes
-    limelight's, and nn.MultiheadAttention and nn.TransformerEncoder leave their fast path, on which
-    they do not call it. nn.MultiheadAttention asked for its weights does not call it either; then
-    the same attention runs once more, without them, in the steps that are seen. `compiles` is
-    whether the model may run compiled meanwhile.
+    the module around it. With `sdpa`, calls of torch.nn.functional's scaled_dot_product_attention
+    that the model makes become limelight's, or with `beside` stay torch's, and limelight's runs
+    beside them where someone listens; in a compiled graph they become limelight's. And
+    nn.MultiheadAttention and nn.TransformerEncoder leave their fast path, on which they do not call
+    it. nn.MultiheadAttention asked for its weights does not call it either; then the same attention
+    runs once more, without them, in the steps that are seen. `compiles` is whether the model may
+    run compiled meanwhile.
     """
 
-    def __init__(self, model: nn.Module, *, sdpa: bool, compiles: bool = True) -> None:
-        self.sdpa, self.compiles = sdpa, compiles
+    def __init__(
+        self, model: nn.Module, *, sdpa: bool, beside: bool = False, compiles: bool = True
+    ) -> None:
+        self.sdpa, self.beside, self.compiles = sdpa, beside, compiles
         self._paths: dict[str, str] = {}  # by the key of a place
         self._placed: list[nn.Module] = []
         self._hooks: list[tuple[Hook, nn.Module]] = []
@@ -175,8 +181,34 @@ def _attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> torch.Tensor:  # fmt: skip
+    where = bridge.site()
+    if torch.compiler.is_compiling():
+        ours = bool(where)
+    else:
+        seeing = [patch for patch in _patches if patch.sdpa and patch.path(where) is not None]
+        ours = any(not patch.beside for patch in seeing)
+        if seeing and not ours and bridge.watched():
+            _beside(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+    run = sdpa.scaled_dot_product_attention if ours else torch_attention
     given = (query, key, value, attn_mask, dropout_p, is_causal)
-    return sdpa.scaled_dot_product_attention(*given, scale, enable_gqa)
+    return run(*given, scale=scale, enable_gqa=enable_gqa)
+
+
+def _beside(
+    query: Any, key: Any, value: Any, attn_mask: Any, is_causal: bool, scale: float | None,
+    enable_gqa: bool,
+) -> None:  # fmt: skip
+    """The same on limelight, for its health: that of the weights before dropout.
+
+    What it cannot do torch's may, and goes on unseen.
+    """
+    try:
+        with torch.no_grad():
+            sdpa.scaled_dot_product_attention(
+                query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa
+            )
+    except (LimelightError, NotImplementedError) as error:
+        warnings.warn(f"an attention is not seen: {error}", stacklevel=3)
 
 
 class _MultiHead:

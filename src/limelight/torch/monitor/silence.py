@@ -40,5 +40,6 @@ def why(model: nn.Module, *, ran: bool, evaluated: int, sdpa: bool) -> str:
     graph = ", or it replays a CUDA graph" if torch.cuda.is_available() else ""
     return (
         f"{name} calls neither limelight's attention nor torch's scaled_dot_product_attention: "
-        f"one that is written out by hand cannot be seen{graph}"
+        f"one that is written out by hand cannot be seen, nor one that was imported by itself "
+        f"before (from torch.nn.functional import …){graph}"
     )
