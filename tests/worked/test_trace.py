@@ -174,3 +174,21 @@ def test_the_flow_in_a_narrow_place() -> None:
     assert bare.text(width=9).endswith(
         "╰─▶ no values were given\n    key 0 has 100 % of the weight"
     )
+
+
+def test_the_html_goes_as_far_as_the_text_and_writes_as_it_does() -> None:
+    found = ll.trace([[2, 1]], [[2, 1], [1, 0], [0, -1]], [[10, 0], [0, 8], [1, 1]])
+    html = found._repr_html_()
+    assert ">−0.7071<" in html
+    assert "-0.7071" not in html
+    for words in ("[8.816454, 0]", ">8.8291<", ">0.8582<", "peaked: key 0 has 88 % of the weight"):
+        assert words in html
+    rng = np.random.default_rng(0)
+    long = ll.trace(*(rng.normal(size=(2, 17, 18)) for _ in range(3)), mask=ll.Causal())
+    html = long._repr_html_()
+    assert "mix: weight" not in html
+    assert "the first 16 of 18 numbers" in html
+    assert ll.trace([[1.0]], [[1.0]], np.zeros((1, 0)))._repr_html_().count("<table>") == 3
+    strange = ll.trace([[1e308]], [[1e308]], [[1.0]])._repr_html_()
+    assert ">∞<" in strange
+    assert ">NaN<" in strange

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.arrays import index
-from limelight.writing.numbers import counted, number, scale_name, vector
+from limelight.writing.numbers import counted, fixed, number, scale_name, vector
 from limelight.writing.tables import lit
 
 if TYPE_CHECKING:
     from limelight.worked.trace import Trace
 
 MOST_HTML = 16  # rows and columns that a notebook shows
+MOST_MIXED = 4  # numbers of what a key gives
 
 
 def text(
@@ -82,7 +83,7 @@ def _key_lines(
         raw = number(done.raw[at][j])
         if done.allowed[at][j]:
             weight = done.weights[at][j]
-            given = vector(weight * value[j], 4) if call.value_size else "–"
+            given = vector(weight * value[j], MOST_MIXED) if call.value_size else "–"
             cells = number(done.logits[at][j]), number(weight), given
         else:
             cells = "hidden", "0", "–"
@@ -150,36 +151,71 @@ def _pointed(cell: str) -> str:
 
 
 def html(trace: Trace) -> str:
-    """Scores, logits and weights of the first head side by side, the weights lit."""
-    if not trace.call.batch or not trace.call.query_heads:
+    """Scores, logits, weights, mix and output of the first head side by side, the weights lit."""
+    call = trace.call
+    if not call.batch or not call.query_heads:
         return f"<pre>{escape(repr(trace))}</pre>"
+    tables = {title: _keys(trace, step)
+              for title, step in (("scores", "raw"), ("logits", "logits"), ("weights", "weights"))
+              }  # fmt: skip
+    if call.value_size and call.keys * min(call.value_size, MOST_MIXED) <= MOST_HTML:
+        tables["mix: weight × value"] = _keys(trace, "mix")
+    if call.value_size:
+        tables["output"] = _output(trace)
     figures = "".join(
-        f"<figure style='margin:0'><figcaption>{title}</figcaption>{_table(trace, step)}</figure>"
-        for title, step in (("scores", "raw"), ("logits", "logits"), ("weights", "weights"))
+        f"<figure style='margin:0'><figcaption>{title}</figcaption>{table}</figure>"
+        for title, table in tables.items()
     )
     return f"<div style='display:flex;flex-wrap:wrap;gap:1.5em'>{figures}</div>"
 
 
-def _table(trace: Trace, step: str) -> str:
+def _keys(trace: Trace, step: str) -> str:
+    """A step's number for each query and key, or what the key gives."""
     call, done = trace.call, trace.steps
-    numbers, weights, allowed = getattr(done, step)[0, 0], done.weights[0, 0], done.allowed[0, 0]
-    rows, columns = (range(min(n, MOST_HTML)) for n in (call.queries, call.keys))
-
-    def label(what: str, n: int) -> str:
-        tokens = trace.tokens
-        return escape(tokens[0 if what == "query" else 1][n] if tokens else f"{what} {n}")
+    weights, allowed = done.weights[0, 0], done.allowed[0, 0]
 
     def cell(i: int, j: int) -> str:
         light = weights[i, j] if step == "weights" and weights[i, j] > 0 else 0.0
-        words = f"{numbers[i, j]:.4f}" if allowed[i, j] or step == "raw" else "·"
+        if not allowed[i, j] and step != "raw":
+            words = "·"
+        elif step == "mix":
+            given = weights[i, j] * np.asarray(call.value, np.float64)[0, 0, j]
+            words = vector(given, MOST_MIXED)
+        else:
+            words = fixed(getattr(done, step)[0, 0, i, j], 4)
         return lit(words, light)
 
-    head = "".join(f"<th>{label('key', j)}</th>" for j in columns)
-    body = "".join(
-        f"<tr><th style='text-align:left'>{label('query', i)}</th>"
-        f"{''.join(cell(i, j) for j in columns)}</tr>"
-        for i in rows
-    )
+    columns = [_label(trace, "key", j) for j in range(min(call.keys, MOST_HTML))]
     cut = call.queries > MOST_HTML or call.keys > MOST_HTML
     note = f"<p>the first {MOST_HTML} of {call.queries} × {call.keys}</p>" if cut else ""
-    return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
+    return _table(trace, columns, cell) + note
+
+
+def _output(trace: Trace) -> str:
+    """What each query comes to, and its verdict."""
+    call, size = trace.call, min(trace.call.value_size, MOST_HTML)
+
+    def cell(i: int, n: int) -> str:
+        if n < size:
+            return lit(fixed(trace.steps.output[0, 0, i, n], 4), 0.0)
+        return f"<td style='text-align:left'>{escape(_verdict(trace, (0, 0, i)))}</td>"
+
+    cut = call.value_size > MOST_HTML
+    note = f"<p>the first {MOST_HTML} of {call.value_size} numbers</p>" if cut else ""
+    return _table(trace, [*map(str, range(size)), ""], cell) + note
+
+
+def _table(trace: Trace, columns: list[str], cell: Callable[[int, int], str]) -> str:
+    """A line a query."""
+    head = "".join(f"<th>{column}</th>" for column in columns)
+    body = "".join(
+        f"<tr><th style='text-align:left'>{_label(trace, 'query', i)}</th>"
+        f"{''.join(cell(i, j) for j in range(len(columns)))}</tr>"
+        for i in range(min(trace.call.queries, MOST_HTML))
+    )
+    return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _label(trace: Trace, what: str, n: int) -> str:
+    tokens = trace.tokens
+    return escape(tokens[0 if what == "query" else 1][n] if tokens else f"{what} {n}")

@@ -28,7 +28,16 @@ def given(value: float) -> str:
 
 
 def two_digits(value: float) -> str:
-    return f"{value:.2f}".replace("-", "−")
+    return fixed(value, 2)
+
+
+def fixed(value: float, digits: int) -> str:
+    """With so many digits after the point.
+
+    >>> fixed(-0.70711, 4), fixed(math.inf, 4)
+    ('−0.7071', '∞')
+    """
+    return f"{value:.{digits}f}".replace("-", "−") if math.isfinite(value) else number(value)
 
 
 def parse(text: str) -> float:
