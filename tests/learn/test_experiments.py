@@ -131,7 +131,7 @@ def test_a_picture_replaces_nothing_unasked(
     [(["unknown"], "there is no experiment 'unknown': choose scaling, remedies"),
      (["-o", "x.svg", "--picture", "pie"], "--picture pie: of scaling, choose held-out, start, curves"),
      (["remedies", "-o", "x.svg", "--picture", "start"], "start: of remedies, choose held-out, largest"),
-     (["-o", "x.svg", "--picture", "curves", "--d-k", "7"], "there are no runs of unit, 1/√d_k, d_k=7"),
+     (["-o", "x.svg", "--picture", "curves", "--d-k", "7"], "there are no runs of unit, 1/√d_k, --d-k 7"),
      (["--picture", "start", "--d-k", "64"], "--picture, --d-k: only for a picture; say where to with -o"),
      (["-o", "x.svg", "--d-k", "64"], "--d-k goes with --picture curves"),
      (["--results", "none.json"], "none.json: cannot be read")],
