@@ -95,6 +95,8 @@ def check_dropout(p: Any, name: str = "dropout") -> float:
     """A share from 0 to 1, or an error."""
     meaning = "it is the share of the weights that are set to 0, from 0 to 1"
     try:
+        if isinstance(p, (str, bytes)):
+            raise TypeError
         share = float(p)
     except (TypeError, ValueError):
         raise ArgumentError(f"{name}={p!r} is not a number: {meaning}") from None

@@ -109,7 +109,8 @@ class Health:
         xp = namespace(self.entropy)
         outcomes = self.keys if self.outcomes is None else self.outcomes
         several = outcomes > 1
-        ratio = self.entropy / xp.log(xp.where(several, outcomes, 2) * 1.0)
+        counts = xp.where(several, outcomes, 2) + xp.zeros_like(self.entropy)
+        ratio = self.entropy / xp.log(counts)
         return xp.where(several, ratio.clip(max=1.0), (self.keys == 1) * 1.0)
 
     @property

@@ -153,7 +153,7 @@ def test_modules_drop_in_training_alone() -> None:
     torch.testing.assert_close(ours.eval()(x), theirs.eval()(x, x, x)[0])
 
 
-@pytest.mark.parametrize("p", [-0.1, 1.1, float("nan"), "some"])
+@pytest.mark.parametrize("p", [-0.1, 1.1, float("nan"), "some", "0.1"])
 def test_a_share_that_is_none(p: Any) -> None:
     x = torch.randn(3, 4)
     with pytest.raises(ArgumentError, match=r"dropout_p=.* from 0 to 1"):

@@ -84,6 +84,15 @@ def test_gradcheck() -> None:
     assert torch.autograd.gradcheck(health, (q, k, v, bias, sinks))
 
 
+def test_spread_is_as_exact_as_its_type() -> None:
+    x = torch.randn(1, 2, 9, 4, dtype=torch.float64)
+    seen = ll.inspect(x, x, x, mask=ll.Window(3, 1), sinks=torch.zeros(2, dtype=torch.float64))
+    health = seen.health
+    want = health.entropy.numpy() / np.log(health.keys.numpy() + 1.0)
+    np.testing.assert_allclose(health.spread.numpy(), want, rtol=1e-14)
+    assert ll.inspect(*[x.float()] * 3).health.spread.dtype == torch.float32
+
+
 def test_what_depends_on_the_largest_logit_carries_none() -> None:
     seen = ll.inspect(double(3, 4), double(3, 4), double(3, 4)).health
     for name in ("max_logit", "keys", "max_prob", "gradient"):

@@ -486,6 +486,28 @@ def test_one_dimension_of_a_mesh() -> None:
     assert all(on(4, on_a_mesh))
 
 
+def derived_twice(group: Any) -> list[str]:
+    """Whether what is handed down needs a gradient or not."""
+    said = []
+    for health in (False, True):
+        layer, x = ContextParallel(group), torch.randn(1, 2, 5, 4, requires_grad=True)
+        seen = layer.inspect(x, x, x) if health else None
+        found = layer.attention(x, x, x) if seen is None else seen.health.entropy
+        for loss in (found.sum(), found.square().sum()):
+            (first,) = torch.autograd.grad(loss, x, create_graph=True, retain_graph=True)
+            try:
+                (loss + first.square().sum()).backward(retain_graph=True)
+            except NotImplementedError as error:
+                said.append(str(error))
+    return said
+
+
+def test_a_second_derivative_is_an_error_here_too() -> None:
+    for said in on(2, derived_twice):
+        assert len(said) == 4
+        assert all("second derivative of attention was asked for" in one for one in said)
+
+
 def monitored(group: Any) -> list[Any]:
     model = Small()
     model.cp = ContextParallel(group)

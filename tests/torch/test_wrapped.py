@@ -57,6 +57,8 @@ def test_what_is_refused_of_jagged_tensors() -> None:
         attention(query, other, other, mask=ll.Causal())
     with pytest.raises(ArgumentError, match="mask or bias of cells"):
         attention(query, query, query, mask=torch.ones(13, 13).bool())
+    with pytest.raises(DtypeError, match=r"query is a NestedTensor: .*query\.unbind\(\)'s parts"):
+        ll.inspect(query, query, query)
     with pytest.raises(DtypeError, match="of different kinds"):
         attention(query, torch.randn(3, 4, 5, 8), torch.randn(3, 4, 5, 8))
 

@@ -43,7 +43,8 @@ from limelight.torch.monitor.silence import why
 class Clip:
     """What was done to one head: its largest logit, `max_logit`, became `factor` times that.
 
-    Or less than that, where another layer that shares the weights asked for more.
+    Or less than that, where another asked for more: a layer that shares the weights, or a head that
+    shares the key head. Heads that had not passed the limit come down with their key head, untold.
     """
 
     site: str

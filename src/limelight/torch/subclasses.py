@@ -22,6 +22,8 @@ _PLAIN_FROM = {
     "DTensor": ".to_local() where every rank holds whole heads, or split the sequence with "
     "limelight.torch.context_parallel",
     "MaskedTensor": ".get_data(), and which keys may be attended to as mask=…",
+    "NestedTensor": ".unbind()'s parts one after the other, with the others' (attention alone "
+    "takes jagged tensors as they are)",
     "CausalBias": " as mask=…, or as attn_mask=… of scaled_dot_product_attention: it hides cells "
     "and adds nothing",
 }

@@ -21,7 +21,7 @@ from torch import Tensor
 from limelight.call import Call
 from limelight.masks.allowed import Allowed
 from limelight.reference import State, merge, reduce_to
-from limelight.torch import bridge
+from limelight.torch import bridge, operators
 from limelight.torch.parallel import exchange
 from limelight.torch.parallel.exchange import Ring
 from limelight.torch.parallel.sharding import Layout
@@ -136,13 +136,25 @@ class Parallel(torch.autograd.Function):
         return output, logsumexp, max_logit, entropy
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(
         ctx: Any, by_output: Tensor | None, by_logsumexp: Tensor | None, _: Any,
         by_entropy: Tensor | None,
     ) -> tuple[Any, ...]:  # fmt: skip
-        work: Work = ctx.work
-        query, key, value, bias, sinks, output, logsumexp, entropy = ctx.saved_tensors
+        given = by_output, by_logsumexp, by_entropy
+        grads = Derivative.apply(ctx.work, ctx.needs_input_grad, *ctx.saved_tensors, *given)
+        return None, *grads
+
+
+class Derivative(torch.autograd.Function):
+    """The first derivative, in a form that says so when a second one is asked for."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, work: Work, needs: Sequence[bool], query: Tensor, key: Tensor, value: Tensor,
+        bias: Tensor | None, sinks: Tensor | None, output: Tensor, logsumexp: Tensor,
+        entropy: Tensor, by_output: Tensor | None, by_logsumexp: Tensor | None,
+        by_entropy: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:  # fmt: skip
         if by_output is None:
             by_output = torch.zeros_like(output)  # the other ranks count on this one
         given = by_output, by_logsumexp, by_entropy
@@ -152,7 +164,6 @@ class Parallel(torch.autograd.Function):
         sums = _Sums(work, query, bias, wide, state, grads_of)
         collect = _gathered_gradients if work.gathers else _ring_gradients
         grad_key, grad_value = collect(work, key, value, sums)
-        needs = ctx.needs_input_grad
         grad_sinks = None
         if sinks is not None and needs[5]:
             slope = -(by_output.to(wide) * output.to(wide)).sum(-1)  # [B, Hq, nq]
@@ -163,10 +174,15 @@ class Parallel(torch.autograd.Function):
             if by_entropy is not None:
                 slope = slope - by_entropy * (torch.where(share == 0, 0.0, log_share) + entropy)
             grad_sinks = (share * slope).sum((0, 2)).to(sinks.dtype)
+        grad_bias = None
+        if bias is not None and sums.bias is not None and needs[4]:
+            grad_bias = sums.bias.to(bias.dtype)
         return (
-            None, sums.query.to(query.dtype), grad_key.to(key.dtype), grad_value.to(value.dtype),
-            None if sums.bias is None or not needs[4] else sums.bias.to(bias.dtype), grad_sinks,
+            sums.query.to(query.dtype), grad_key.to(key.dtype), grad_value.to(value.dtype),
+            grad_bias, grad_sinks,
         )  # fmt: skip
+
+    backward = staticmethod(operators.no_second_derivative)
 
 
 class _Sums:
