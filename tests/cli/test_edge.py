@@ -140,6 +140,23 @@ def test_errors_are_one_line_and_exit_code_2(args, message):
             ["score", "--query", "1,2", "--keys", "1,2;3,4", "--values", "1"],
             "2 keys but 1 value: each key goes with one value; ';' stands between values",
         ),
+        (
+            [
+                "heatmap",
+                "vit",
+                "--layer",
+                "0",
+                "--head",
+                "0",
+                "--as",
+                "patches",
+                "--query",
+                "99",
+                "-o",
+                "x.png",
+            ],
+            "there is no query 99: there are 50, numbered from 0",
+        ),
         (["watch", "."], ". is a folder: name the file in it that the monitor writes"),
         (
             ["heatmap", "llama", "--layer", "0", "-o", "x"],

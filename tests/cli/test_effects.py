@@ -63,7 +63,8 @@ def test_errors_are_one_line() -> None:
         (("gpt", "--text", ""), "the text is empty"),
         (("none", "--text", LINE), "there is no model 'none'" if TORCH else "a model needs torch"),
         (("none", "--text", LINE), "not built in (gpt, code, smollm2)" if TORCH else "needs torch"),
-        (("gpt", "--text", LINE, "--loss", "--answer", "n"), "leave answer and against out"),
+        (("gpt", "--text", LINE, "--loss", "--answer", "n"), "leave out --answer and --against"),
+        (("gpt", "--text", LINE, "--against", "n"), "of a pair: give --answer too"),
     ):
         result = run(*args)
         assert result.exit_code == 2

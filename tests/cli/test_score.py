@@ -227,7 +227,7 @@ def test_unreadable_files(tmp_path):
         (["--query", "1", "--keys", "1,2", "--values", "1"], "no dot product"),
         (["--no-scale", "--scale", "2"], "say different things"),
         (["--scale", "abc"], "--scale: 'abc' is not a number"),
-        (["--softcap", "-1"], "--softcap -1.0"),
+        (["--softcap", "-1"], "a softcap of -1: give a number above 0"),
         (["--digits", "3"], "--digits is what --by-hand rounds to"),
         (
             ["--tokens", "a,b"],

@@ -21,7 +21,7 @@ from limelight.cli._edge import (
     table,
 )
 from limelight.cli._looking import ForceOption, progress, writable
-from limelight.errors import FileError
+from limelight.errors import ArgumentError, FileError
 from limelight.writing.numbers import counted
 
 if TYPE_CHECKING:
@@ -70,6 +70,10 @@ def effects(
     off: of the log-probability of the answer in nats (−0.69 halves the probability), of its lead
     over another token, or of the loss on the text.
     """
+    if loss and (answer is not None or against is not None):
+        raise ArgumentError("--loss is that of the text: leave out --answer and --against")
+    if against is not None and answer is None:
+        raise ArgumentError("--against is the other token of a pair: give --answer too")
     if csv is not None:
         writable(csv, (".csv",), force)
     found = _measure(model, text, answer=answer, against=against, loss=loss, mean_over=mean_over)

@@ -229,6 +229,7 @@ def _draw(
     if asked.kind == "patches":
         if held.image is None or held.grid is None:
             raise ArgumentError("this capture has no image: --as patches is for vision models")
+        query = index(query, site.queries, "query")
         weights = site.weights(rows=[query], head=asked.head, batch=asked.batch)[0]
         look = {**look, "title": f"{look['title']} · query {query}"}
         return pictures.patches(held.image[asked.batch], weights, grid=held.grid, query=query,

@@ -76,7 +76,7 @@ def score(
         given["values"],
         mask=Causal() if causal or given.get("causal") else None,
         scale=1.0 if no_scale else _typed(scale, "--scale", given.get("scale")),
-        softcap=_typed(softcap, "--softcap", given.get("softcap")),
+        softcap=_cap(_typed(softcap, "--softcap", given.get("softcap"))),
         tokens=given.get("tokens"),
     )
     paper = on_paper(found, 2 if digits is None else digits) if by_hand else None
@@ -128,6 +128,14 @@ def _check_tokens(given: dict[str, Any]) -> None:
 
 def _typed(text: str | None, name: str, otherwise: float | None) -> float | None:
     return otherwise if text is None else number(text, name)
+
+
+def _cap(softcap: float | None) -> float | None:
+    if softcap is not None and softcap <= 0:
+        raise ArgumentError(
+            f"a softcap of {softcap:g}: give a number above 0, or none to cap nothing"
+        )
+    return softcap
 
 
 def _gather(
