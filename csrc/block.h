@@ -110,6 +110,30 @@ INLINE bool all_finite(const float* x, i64 n) {  // n a multiple of W
     return vhsum(sum) == 0.0f;
 }
 
+// A sum that passes a float's range on its way goes on from that infinity, whatever its sign. Scores
+// of one row that are infinite, or no number, though query and key are finite, are summed in double.
+static void sum_again(const Call& call, const Row& row, float sign, i64 from, i64 n, float* s) {
+    const Rows keys = rows_of(call.k, row.batch, row.head / call.group(), call.pages);
+    const char* const q = call.q.at(row.batch, row.head, row.query);
+    for (i64 j = 0; j < least(n, call.keys() - from); ++j) {
+        if (s[j] - s[j] == 0.0f) continue;
+        const char* const k = keys.at(from + j);
+        double sum = 0.0, lost = 0.0;
+        for (i64 c = 0; c < call.size(); ++c) {
+            const double a = static_cast<double>(load_any(q + c * call.q.stride[3], call.q.dtype));
+            const double b = static_cast<double>(load_any(k + c * keys.step, keys.dtype));
+            sum += a * b;
+            lost += 0.0 * a + 0.0 * b;
+        }
+        if (lost == 0.0) s[j] = sign * static_cast<float>(sum);
+    }
+}
+
+// n a multiple of W.
+INLINE void mend_scores(const Call& call, const Row& row, float sign, i64 from, i64 n, float* s) {
+    if (!all_finite(s, n)) sum_again(call, row, sign, from, n, s);
+}
+
 INLINE float cleaned(float x) { return x - x == 0.0f ? x : 0.0f; }
 INLINE pair cleaned(pair x) {
     const pair low = x & 0xffffu, high = x & 0xffff0000u;
@@ -168,6 +192,8 @@ static void attend(const Call& call, const Logits& logits, const Sizes& z, i64 c
             const bool partial = range.partial || a < range.from || a + columns > range.to;
             score_tile<P>(height, x.q + t * z.depth, packed.k + (a - packed.origin) * z.depth,
                           z.depth, columns, x.s, z.kb);
+            for (i64 r = 0; r < n; ++r)
+                mend_scores(call, x.rows[t + r], logits.sign, a, columns, x.s + r * z.kb);
             if (logits.written)
                 for (i64 r = 0; r < n; ++r)
                     to_logits<false>(call, logits, x.rows[t + r], a, columns, x.s + r * z.kb,

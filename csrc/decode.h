@@ -148,8 +148,9 @@ static void decode_keys(const Call& call, const Result& out, const Logits& logit
             dots<T, 1>(q + r * ldq, ldq, d, keys, range.from, n, x.s + r * z.kb, z.kb);
         for (r = 0; r < rows; ++r) {
             float* const s = x.s + r * z.kb;
+            fill(s, n, columns, 0.0f);
+            mend_scores(call, x.rows[r], logits.sign, range.from, columns, s);
             if (logits.written) {
-                fill(s, n, columns, 0.0f);
                 to_logits<false>(call, logits, x.rows[r], range.from, columns, s, nullptr, x.spare);
             }
             fill(s, n, columns, -inf);

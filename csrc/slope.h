@@ -104,6 +104,7 @@ static Range slope_tile(const Call& call, const Logits& logits, i64 t, i64 count
         }
         const Row& row = x.rows[t + r];
         const bool bent = logits.written && SCORES;
+        mend_scores(call, row, logits.sign, k0 + a, columns, pr + a);
         if (logits.written)
             to_logits<SCORES>(call, logits, row, k0 + a, columns, pr + a, x.slope, x.spare);
         if (partial) blot(call, row, k0 + a, k0 + a + columns, pr + a, -inf);

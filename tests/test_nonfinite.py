@@ -60,6 +60,39 @@ def test_every_case(odd: Odd, engine: Any) -> None:
                     np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("rows", [1, 3, 45])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, ml_dtypes.bfloat16])
+def test_sums_that_pass_the_range_on_their_way(dtype: Any, rows: int, engine: Any) -> None:
+    """Their parts are infinite with either sign, and their sign decides under a softcap."""
+    if np.dtype(dtype).name not in engine.dtypes:
+        pytest.skip(f"{engine.name} has no such type")
+    rng = np.random.default_rng(0)
+    size = 1e154 if dtype == np.float64 else 1.5e19
+    wide = [rng.normal(size=(1, 2, n, 64)) for n in (rows, 37)]
+    query, key = ((x * size).astype(dtype) for x in wide)
+    value = rng.normal(size=(1, 2, 37, 5)).astype(dtype)
+    exact = [x.astype(np.float64) / size for x in (query, key)]  # size² is the scale of these
+    call = prepare(query, key, value, softcap=5.0, mask=ll.Causal())
+    logits = exact[0] @ exact[1].swapaxes(-1, -2) / 8
+    assert (np.abs(logits) > 1e-30).all()  # times size², a tanh of ±1
+    capped = 5.0 * np.sign(logits)
+    same: Any = {"mask": ll.Causal(), "bias": capped}
+    want = ll.attention(0 * exact[0], 0 * exact[1], value.astype(np.float64), **same)
+    for place in places(engine):
+        state = engine.module.forward(call, health=True)
+        got = np.asarray(state.output, np.float64)
+        near = 2e-2 if dtype == ml_dtypes.bfloat16 else 1e-5
+        np.testing.assert_allclose(got, want, atol=near, err_msg=place)
+        plain = prepare(query, key, value, mask=ll.Causal())
+        with np.errstate(all="ignore"):
+            bare = np.asarray(engine.module.forward(plain, health=False).output, np.float64)
+        best = np.where(call.allowed.tile(np.arange(rows), np.arange(37)), logits, -np.inf)
+        first = np.take_along_axis(value.astype(np.float64), best.argmax(-1)[..., None], 2)
+        # One logit beyond all others: its value, or not a number.
+        found = np.isfinite(bare) & (best.max(-1) > -np.inf)[..., None]
+        np.testing.assert_allclose(bare[found], first[found], rtol=near, err_msg=place)
+
+
 @pytest.mark.parametrize("name", HERE)
 def test_as_people_write_it(name: str) -> None:
     """A row whose logits are all −inf, without a mask that says so, is not a number."""

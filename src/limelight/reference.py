@@ -84,6 +84,30 @@ class Logits(NamedTuple):
     logits: NDArray[Any]  # −inf where not allowed
 
 
+def products(query: NDArray[Any], key: NDArray[Any]) -> NDArray[Any]:
+    """query · keyᵀ, [..., Nq, Nk].
+
+    A sum of finite products may pass the type's range on its way; what is multiplied and added at
+    once goes on from that infinity, whatever its sign. Such cells are formed again, so that they
+    are what their sum rounds to.
+    """
+    raw: NDArray[Any] = query @ key.swapaxes(-1, -2)
+    lost = ~np.isfinite(raw)
+    if not lost.any():
+        return raw
+    (q, up), (k, across) = _near_one(query), _near_one(key)
+    lost &= np.isfinite(query).all(-1)[..., :, None] & np.isfinite(key).all(-1)[..., None, :]
+    again = np.ldexp(q @ k.swapaxes(-1, -2), up[..., :, None] + across[..., None, :])
+    return np.where(lost, again, raw).astype(raw.dtype)
+
+
+def _near_one(vectors: NDArray[Any]) -> tuple[Array, NDArray[np.int32]]:
+    """In float64, each divided by the power of two that brings its largest number below 1."""
+    wide = vectors.astype(np.float64)
+    power = np.frexp(np.abs(wide).max(axis=-1, initial=0.0))[1]
+    return np.ldexp(wide, -power[..., None]), power
+
+
 def logits(call: Call, scores: NDArray[Any], bias: Any, allowed: Any) -> Logits:
     """s = scale · scores, c·tanh(s/c), + bias, mask: for any cells of a call, in the scores' type.
 
@@ -107,7 +131,7 @@ def steps(call: Call) -> Steps:
         query, key, value = (_double(x) for x in (call.query, call.key, call.value))
         key, value = _per_query_head(key, call), _per_query_head(value, call)
 
-        raw = query @ key.swapaxes(-1, -2)  # [B, Hq, Nq, Nk]
+        raw = products(query, key)  # [B, Hq, Nq, Nk]
         tile = call.allowed.tile(np.arange(call.queries), np.arange(call.keys))
         cells = logits(call, raw, None if call.bias is None else _double(call.bias), tile)
         biased = cells.biased

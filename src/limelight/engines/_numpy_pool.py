@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from limelight.arrays import consecutive, crop
 from limelight.call import Call
 from limelight.masks.allowed import CHUNK
-from limelight.reference import logits
+from limelight.reference import logits, products
 
 ROWS, COLUMNS = 256, 1024
 Array = NDArray[Any]
@@ -138,8 +138,8 @@ def _chosen(call: Call, rows: Array, columns: Array, shift: Array) -> tuple[Arra
     """Logits of one head's chosen rows × columns, and what is taken off them."""
     wide = _wide(call)
     query, key = call.query[0, 0][rows], call.key[0, 0][columns]
-    products = query.astype(wide, copy=False) @ key.astype(wide, copy=False).T
-    return _logits(call, products, rows, columns, shift[:, rows])
+    scores = products(query.astype(wide, copy=False), key.astype(wide, copy=False))
+    return _logits(call, scores, rows, columns, shift[:, rows])
 
 
 @dataclass(frozen=True)
@@ -148,13 +148,13 @@ class _Tile:
 
     rows: slice
     columns: slice
-    products: Array  # q·k of each cell, neither scaled nor masked
+    scores: Array  # q·k of each cell, neither scaled nor masked
     hidden: bool  # whether some cells may not be allowed
 
     def logits(self, call: Call, shift: Array) -> tuple[Array, Array]:
         """After scale, softcap, bias and mask, −inf where not allowed; and these rows' shift."""
         rows, columns = (np.arange(s.start, s.stop) for s in (self.rows, self.columns))
-        return _logits(call, self.products, rows, columns, shift[:, self.rows], self.hidden)
+        return _logits(call, self.scores, rows, columns, shift[:, self.rows], self.hidden)
 
 
 def _largest(call: Call, shift: Array, row_edges: Array, column_edges: Array) -> Array:
@@ -164,7 +164,7 @@ def _largest(call: Call, shift: Array, row_edges: Array, column_edges: Array) ->
     best = np.full((len(row_edges) - 1, len(column_edges) - 1), -np.inf, _wide(call))
     for tile in _tiles(call, (row_edges[0], row_edges[-1]), (column_edges[0], column_edges[-1])):
         if plain and not tile.hidden:  # scaling keeps the order: scale what is left afterwards
-            across, at = _reduce(np.maximum, tile.products, tile.columns, column_edges, 1)
+            across, at = _reduce(np.maximum, tile.scores, tile.columns, column_edges, 1)
             across, some = call.scale * across, shift[:, tile.rows]
         else:
             logits, some = tile.logits(call, shift)
@@ -213,10 +213,10 @@ def _tiles(call: Call, rows: tuple[int, int], columns: tuple[int, int]) -> Itera
             right = min(left + COLUMNS, call.keys)
             across = slice(max(left, first), min(right, last))
             # The whole tile, whatever part of it is asked for: see the top of the file.
-            products = q @ key[left:right].astype(wide, copy=False).T
-            products = products[own.start - top : own.stop - top,
-                                across.start - left : across.stop - left]  # fmt: skip
-            yield _Tile(own, across, products, _hidden(call, own, across))
+            scores = products(q, key[left:right].astype(wide, copy=False))
+            scores = scores[own.start - top : own.stop - top,
+                            across.start - left : across.stop - left]  # fmt: skip
+            yield _Tile(own, across, scores, _hidden(call, own, across))
 
 
 def _hidden(call: Call, rows: slice, columns: slice) -> bool:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from limelight.arrays import crop
 from limelight.call import Call, beyond_float32
 from limelight.dropout import kept
-from limelight.reference import Gradients, Logits, State, logits, reduce_to
+from limelight.reference import Gradients, Logits, State, logits, products, reduce_to
 
 ROWS, COLUMNS = 128, 512  # a tile's scores stay in the second-level cache
 FAR = 1000.0  # a logsumexp beyond this tells weights to less than four digits in float32
@@ -149,7 +149,7 @@ def _tiles(call: Call, head: _Head, start: int) -> Iterator[_Tile]:
             if not allowed.any():
                 continue
         key = head.key[left : columns[-1] + 1]
-        scores = head.query[:, rows[0] : rows[-1] + 1] @ key.T
+        scores = products(head.query[:, rows[0] : rows[-1] + 1], key)
         bias = None if call.bias is None else _part(crop(call.bias, rows, columns), head)
         cells = logits(call, scores, bias, allowed)
         factor = _dropout(call, head, rows, columns, cells.logits.dtype)

@@ -54,4 +54,5 @@ def backward(
 
 def _narrow(statistic: Any, call: Call) -> Any:
     """Row statistics are float32 unless the arrays are float64."""
-    return statistic.astype(np.float64 if call.dtype == "float64" else np.float32)
+    with np.errstate(over="ignore"):  # a logit beyond float32 is an infinity there
+        return statistic.astype(np.float64 if call.dtype == "float64" else np.float32)

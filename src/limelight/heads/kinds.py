@@ -409,7 +409,7 @@ def _weights(
     query, key = (np.asarray(side[0, 0], np.float64) for side in (call.query, call.key))
     left, right = (np.empty((min(TOGETHER, len(rows)), query.shape[-1])) for _ in range(2))
     shift = sharp(call, logsumexp[None, None], 0, call.queries)[0, 0]
-    shift = np.where(np.isneginf(shift), 0.0, shift).astype(np.float64).reshape(-1, call.queries)
+    shift = np.array(np.where(np.isneginf(shift), 0.0, shift), np.float64, ndmin=2)
     scores = np.empty(len(rows))
     for start in range(0, len(rows), TOGETHER):
         at = slice(start, start + TOGETHER)
