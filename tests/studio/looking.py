@@ -20,6 +20,12 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
+def typeset(sentence: str) -> str:
+    """Its letters on the page, which sets formulas: W_Q as W with a Q below, e^(−1) as a power."""
+    sentence = re.sub(r"([dW])_(\w)\b", r"\1\2", sentence)
+    return re.sub(r"e\^(?:\(((?:[^()]|\([^()]*\))*)\)|(?=[−\d]))", r"e\1", sentence)
+
+
 def figures(where: Any) -> np.ndarray:
     """The <data> values under a locator, in the order of the page."""
     texts = where.locator("data").evaluate_all("found => found.map(data => data.value)")

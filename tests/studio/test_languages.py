@@ -50,7 +50,7 @@ ADDRESSES = [state for states in SHOWN.values() for state in states]
 
 # What is the same in every language: signs, names, what a model reads, and commands.
 SAME = re.compile(
-    r"""[A-Za-zΣΔ]\d?|d_?k|max|[Ss]oftmax|[Aa]rgmax|logits|tanh|ln|float64|W_[QK]|Adam|SGD|BERT
+    r"""[A-Za-zΣΔ]\d?|d_?k|dₖ|[⁰¹²³⁴⁵⁶⁷⁸⁹]+|max|[Ss]oftmax|[Aa]rgmax|logits|tanh|ln|float64|W_[QK]|Adam|SGD|BERT
     |limelight|Explore|Learn|Watch|English|Deutsch|Español|SmolLM2.*|135M.*|Vaswani|et|al
     |PageUp|PageDown|Escape|[Tt]he|curious|cat|watched|bird|dog|chased|Xyzzy|plugh
     |[Ee]mbeddings?|Feed-forward|GPT|Llama""",

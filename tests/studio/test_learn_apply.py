@@ -10,7 +10,7 @@ import pytest
 import limelight as ll
 from limelight.learn.exercises import QUIZ, STEPS, Exercise, check, generate
 from tests.marks import quick
-from tests.studio.looking import close, figures, focused
+from tests.studio.looking import close, figures, focused, typeset
 
 # --- Part 6 ----------------------------------------------------------------------------------------
 
@@ -97,10 +97,12 @@ def test_a_mistake_is_diagnosed_by_the_library(apply: Any) -> None:
     assert feedback.kind == "not-scaled"
     said = apply.locator(".feedback")
     said.get_by_text(feedback.says).wait_for()
-    assert feedback.instead in said.inner_text()
+    assert typeset(feedback.instead) in said.inner_text()
     halved = (exercise.raw / exercise.d_k).round(2).tolist()  # by d_k in place of its root
     answer(apply, "scaled", halved)
-    apply.locator(".feedback").get_by_text(check(exercise, "scaled", halved).says).wait_for()
+    apply.locator(".feedback").get_by_text(
+        typeset(check(exercise, "scaled", halved).says)
+    ).wait_for()
     answer(apply, "scaled", ["many", "1"])
     apply.locator(".feedback").get_by_text("is not a number").wait_for()
 
@@ -131,7 +133,7 @@ def test_hints_and_solutions_are_given_and_counted(apply: Any) -> None:
     exercise = generate(1, 1)
     for n, hint in enumerate(exercise.hints("raw")):
         apply.get_by_role("button", name="Hint").click()
-        assert hint in apply.locator(".feedback").inner_text(), n
+        assert typeset(hint) in apply.locator(".feedback").inner_text(), n
     assert apply.get_by_role("button", name="Hint").is_disabled()
     for n, step in enumerate(STEPS):
         heading = apply.locator("form h3").inner_text()
@@ -139,7 +141,7 @@ def test_hints_and_solutions_are_given_and_counted(apply: Any) -> None:
         apply.get_by_role("button", name="Go on").wait_for()
         assert apply.locator("form h3").inner_text() == heading
         for line in exercise.working(step):
-            assert line in apply.locator(".feedback").inner_text()
+            assert typeset(line) in apply.locator(".feedback").inner_text()
         apply.get_by_role("button", name="Go on").click()
         apply.locator(".steps li.done").nth(n).wait_for()
     assert "Seen through" in apply.locator(".end").inner_text()
@@ -218,11 +220,12 @@ def test_the_quiz_explains_every_option(apply: Any) -> None:
     for n, question in enumerate(QUIZ):
         legend = apply.locator("legend")
         apply.get_by_text(f"Question {n + 1} of {len(QUIZ)}").wait_for()
-        assert legend.inner_text() == question.text
+        assert legend.inner_text() == typeset(question.text)
         wrong = (question.right + 1) % len(question.options)
         for choice in (wrong, question.right):
-            apply.get_by_role("radio", name=question.options[choice].text, exact=True).check()
-            assert apply.locator(".says").inner_text() == question.options[choice].says
+            option = question.options[choice]
+            apply.get_by_role("radio", name=typeset(option.text), exact=True).check()
+            assert apply.locator(".says").inner_text() == typeset(option.says)
         apply.get_by_role("button", name="Next question").click()
     assert (
         f"0 of {len(QUIZ)} right at first try" in apply.inner_text()

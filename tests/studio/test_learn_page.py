@@ -91,6 +91,32 @@ def test_nothing_is_wider_than_the_window(open_tab: Callable[..., Any], width: i
     assert spills == []
 
 
+def test_formulas_are_typeset(page: Any) -> None:
+    ready(page)
+    raw = r"""() => {
+      const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+      const found = [];
+      for (let text; (text = texts.nextNode()); )
+        if (/[A-Za-z]_[A-Za-z](?![A-Za-z])|e\^/.test(text.data) && !text.parentElement.closest("code"))
+          found.push(text.data);
+      return found;
+    }"""
+    page.locator("#step").get_by_role("tab", name="Weights").click()
+    assert page.evaluate(raw) == []
+
+
+def test_the_names_of_arrows_are_beside_the_knob(page: Any) -> None:
+    plot = ready(page).locator("#example").get_by_role("group", name="The query and three keys")
+    knob = plot.locator(".knob").bounding_box()
+    for name in plot.locator(".key text").all():
+        box = name.bounding_box()
+        over = (
+            min(box["x"] + box["width"], knob["x"] + knob["width"]) - max(box["x"], knob["x"]),
+            min(box["y"] + box["height"], knob["y"] + knob["height"]) - max(box["y"], knob["y"]),
+        )
+        assert min(over) <= 0
+
+
 def test_stepping_through_moves_nothing_below(page: Any) -> None:
     ready(page)
     tops = set()

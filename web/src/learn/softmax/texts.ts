@@ -10,7 +10,8 @@ export const TEXTS = {
     plain: {
       title: "Plain normalising", formula: "s ÷ Σ s",
       good: "Sums to 1, as long as all scores are positive. But 1, 2, 3 and 101, 102, 103 give other shares, though the keys differ as much.",
-      negative: "A negative score gives a negative share, and another one above 100 %: a word cannot give minus a tenth of its attention.",
+      negative: (least: string): string =>
+        t`Scores of both signs give a negative share, here ${least}, and the others more than 100 % together: a word cannot give less than none of its attention.`,
       none: "The scores sum to 0: there is nothing to divide by.",
     },
     argmax: {
