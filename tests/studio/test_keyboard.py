@@ -27,7 +27,7 @@ def test_what_a_look_brings_and_brightness(open_tab: Open) -> None:
     lit.focus()
     with page.expect_request(re.compile("lit=value")):
         press(page, "ArrowDown")
-    page.get_by_text("weight × length of what W_O writes of the value").wait_for()
+    page.get_by_text("weight × length of what WO writes of the value").wait_for()
     press(page, "ArrowUp")
     page.wait_for_url(lambda url: "lit=" not in url)
     page.get_by_label("Brightness").focus()

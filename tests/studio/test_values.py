@@ -34,7 +34,7 @@ def test_a_sink_goes_dark_in_the_page(open_tab: Open) -> None:
     with page.expect_request(re.compile("lit=value")):
         page.get_by_label("A cell is lit by").select_option("value")
     page.wait_for_url(re.compile("lit=value"))
-    page.get_by_text("weight × length of what W_O writes of the value").wait_for()
+    page.get_by_text("weight × length of what WO writes of the value").wait_for()
     page.wait_for_load_state("networkidle")
     assert page.locator(".times").inner_text() == "×1"  # no brightness of its own lights it again
 
