@@ -476,10 +476,17 @@ def test_why_nothing_was_seen() -> None:
         num_attention_heads=2, attn_implementation="sdpa",
     )  # fmt: skip
     llama: Any = transformers.LlamaForCausalLM(config).train()
-    with Monitor(llama, every=1) as monitor:
-        llama(torch.ones(1, 3, dtype=torch.int64))
-        with pytest.warns(MonitorWarning, match="runs on attn_implementation='sdpa'"):
-            monitor.step()
+    ways: list[tuple[str, bool, str]] = [
+        ("sdpa", False, r"set_attn_implementation\('limelight'\), or sdpa=True where"),
+        ("eager", True, r"set_attn_implementation\('limelight'\)$"),
+    ]
+    for way, sdpa, what in ways:
+        llama.set_attn_implementation(way)
+        with Monitor(llama, every=1, sdpa=sdpa) as monitor:
+            llama(torch.ones(1, 3, dtype=torch.int64))
+            told = f"runs on attn_implementation='{way}': .*{what}"
+            with pytest.warns(MonitorWarning, match=told):
+                monitor.step()
 
 
 def test_resuming_appends(tmp_path: Path) -> None:

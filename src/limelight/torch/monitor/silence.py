@@ -27,10 +27,11 @@ def why(model: nn.Module, *, ran: bool, evaluated: int, sdpa: bool) -> str:
     if any(weights.is_meta for weights in inner.parameters()):
         return f"{name} is on meta, where there are shapes and no numbers: load its weights"
     way = getattr(getattr(inner, "config", None), "_attn_implementation", None)
-    if way not in (None, "limelight") and not sdpa:
+    if way not in (None, "limelight") and not (sdpa and way == "sdpa"):
+        other = "" if sdpa else ", or sdpa=True where that is 'sdpa'"
         return (
             f"{name} runs on attn_implementation={way!r}: limelight.hf.register() and "
-            f"model.set_attn_implementation('limelight'), or sdpa=True where that is 'sdpa'"
+            f"model.set_attn_implementation('limelight'){other}"
         )
     if not sdpa:
         return (
