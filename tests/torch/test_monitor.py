@@ -586,8 +586,14 @@ def test_bad_arguments(tmp_path: Path) -> None:
             Monitor(Language(), every=every)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="watches a torch module, and got str"):
         Monitor("model")  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match=r"give a list of limelight\.torch\.Alarm"):
-        Monitor(Language(), alarms="logit")  # type: ignore[arg-type]
+    for start in (-1, 1.5, "1"):
+        with pytest.raises(ArgumentError, match="the number of the first step"):
+            Monitor(Language(), start=start)  # type: ignore[arg-type]
+    for alarms in ("logit", None, Alarm("logit", "max_logit", raise_at=9.0, clear_at=8.0)):
+        with pytest.raises(ArgumentError, match=r"give a list of limelight\.torch\.Alarm"):
+            Monitor(Language(), alarms=alarms)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="give a function of one argument"):
+        Monitor(Language(), on_alarm="print")  # type: ignore[arg-type]
     (tmp_path / "file").write_text("")
     with pytest.raises(ll.LimelightError, match="cannot write"):
         Monitor(Language(), tmp_path / "file" / "run.jsonl")

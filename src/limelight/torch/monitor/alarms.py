@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -67,12 +67,12 @@ class Alarms:
     """Which alarms are on, head by head, as records come in."""
 
     def __init__(self, rules: Sequence[Alarm] = DEFAULTS) -> None:
-        self.rules = tuple(rules)
-        for rule in self.rules:
-            if not isinstance(rule, Alarm):
-                raise ArgumentError(
-                    f"alarms={rules!r}: give a list of limelight.torch.Alarm; an empty one is none"
-                )
+        given = isinstance(rules, Iterable)
+        self.rules = tuple(rules) if given else ()
+        if not given or not all(isinstance(rule, Alarm) for rule in self.rules):
+            raise ArgumentError(
+                f"alarms={rules!r}: give a list of limelight.torch.Alarm; an empty one is none"
+            )
         self.on: set[tuple[str, str, int]] = set()  # (alarm, site, head)
         self._past: dict[tuple[str, str, int], int] = {}
 

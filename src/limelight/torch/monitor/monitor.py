@@ -86,7 +86,15 @@ class Monitor:
             raise ArgumentError(
                 f"every={every!r}: give the number of steps from one record to the next, at least 1"
             )
-        self.model, self.every, self.count = model, int(every), start
+        if not is_integer(start) or start < 0:
+            raise ArgumentError(
+                f"start={start!r}: give the number of the first step, 0 or that of a resumed run"
+            )
+        if on_alarm is not None and not callable(on_alarm):
+            raise ArgumentError(
+                f"on_alarm={on_alarm!r}: give a function of one argument, the alarm's line"
+            )
+        self.model, self.every, self.count = model, int(every), int(start)
         self._inner = patch.bare(model)  # its mode counts: ddp.module.eval() leaves DDP's as it was
         self.records: list[dict[str, Any]] = []
         self.alarms, self.on_alarm, self.group = Alarms(alarms), on_alarm, group
