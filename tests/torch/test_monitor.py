@@ -580,6 +580,15 @@ def test_numbers_that_a_record_has_by_itself() -> None:
         assert monitor.count == 0
 
 
+def test_a_number_that_a_step_does_not_have() -> None:
+    model = Language()
+    with Monitor(model, every=1) as monitor:
+        model.loss(batch(0))
+        record = monitor.step(loss=2.5, norm=None, scale=float("inf"))
+    assert record is not None
+    assert (record["loss"], record["norm"], record["scale"]) == (2.5, None, None)
+
+
 def test_bad_arguments(tmp_path: Path) -> None:
     for every in (0, 1.5, True, "1"):
         with pytest.raises(ArgumentError, match="at least 1"):

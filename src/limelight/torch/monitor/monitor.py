@@ -127,10 +127,10 @@ class Monitor:
         """Whether the step that is under way will be recorded."""
         return self._open and self._takes_part and self.count % self.every == 0
 
-    def step(self, **numbers: float) -> dict[str, Any] | None:
+    def step(self, **numbers: float | None) -> dict[str, Any] | None:
         """End a training step; returns the record if this step had one.
 
-        `numbers` such as loss and lr go into the record. Call it once an optimizer step, on every
+        `numbers` such as loss and lr go into the record; None where a step has none. Call it once an optimizer step, on every
         rank; forward passes of several micro-batches before it count together.
         """
         taken = sorted(set(numbers) & {"kind", "step", "time", "ranks", "sites"})
@@ -209,7 +209,7 @@ class Monitor:
             text = self._padding.rows(path, call)
             self._tallies[name].add(call, state, text)
 
-    def _record(self, numbers: dict[str, float], ran: bool) -> dict[str, Any]:
+    def _record(self, numbers: dict[str, float | None], ran: bool) -> dict[str, Any]:
         found = gather(self._tallies, self._inner, self.group)
         if not found:
             reason = why(self.model, ran=ran, evaluated=self._evaluated, sdpa=self._patch.sdpa)

@@ -92,6 +92,8 @@ def figures(sums: Tensor, largest: Tensor) -> dict[str, Any]:
 
 
 def finite(value: Any) -> float | None:
-    """A number as JSON has it, six digits long; None where it is not finite."""
+    """A number as JSON has it, six digits long; None where there is none, or none that is finite."""
+    if value is None:
+        return None
     value = float(value.detach() if isinstance(value, Tensor) else value)
     return float(f"{value:.6g}") if math.isfinite(value) else None
