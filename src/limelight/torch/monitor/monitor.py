@@ -130,8 +130,9 @@ class Monitor:
     def step(self, **numbers: float | None) -> dict[str, Any] | None:
         """End a training step; returns the record if this step had one.
 
-        `numbers` such as loss and lr go into the record; None where a step has none. Call it once an optimizer step, on every
-        rank; forward passes of several micro-batches before it count together.
+        `numbers` such as loss and lr go into the record; None where a step has none. Call it once
+        an optimizer step, on every rank; forward passes of several micro-batches before it count
+        together.
         """
         taken = sorted(set(numbers) & {"kind", "step", "time", "ranks", "sites"})
         if taken:

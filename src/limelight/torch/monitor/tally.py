@@ -92,7 +92,7 @@ def figures(sums: Tensor, largest: Tensor) -> dict[str, Any]:
 
 
 def finite(value: Any) -> float | None:
-    """A number as JSON has it, six digits long; None where there is none, or none that is finite."""
+    """A number as JSON has it, six digits long; None where there is none that is finite."""
     if value is None:
         return None
     value = float(value.detach() if isinstance(value, Tensor) else value)
