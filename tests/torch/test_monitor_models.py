@@ -295,7 +295,7 @@ def test_frozen_layers_in_evaluation_inside_a_model_that_trains() -> None:
         names = [("0.layers.0.self_attn", 21), ("0.layers.1.self_attn", 21), ("1", 21)]
         assert seen(monitor.step()) == names
         encoder(X, src_key_padding_mask=padding)
-        assert seen(monitor.step()) == names[:2]
+        assert seen(monitor.step()) == [(name, 15) for name, _ in names[:2]]
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -240,3 +240,61 @@ def test_a_mask_of_another_device() -> None:
     model(X, MASK)
     told.remove()
     assert [one.device.type for one in found] == ["meta"]
+
+
+TEXT = MASK.bool()
+ADDED = torch.zeros(2, 9).masked_fill(~TEXT, -torch.inf)
+
+
+@pytest.mark.parametrize("padding", [~TEXT, ADDED], ids=["bool", "float"])
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_torch_s_own_attention_says_which_of_its_rows_are_text(
+    padding: torch.Tensor, need_weights: bool
+) -> None:
+    layer = nn.MultiheadAttention(16, 2, batch_first=True)
+    apart = X.clone()
+    calls = {"itself": (X, X, X), "itself, with positions": (X, X, X + 1), "another": (X, apart, X)}
+    found = {}
+    for name, given in calls.items():
+        with Monitor(layer, every=1, sdpa=True) as monitor:
+            layer(*given, key_padding_mask=padding, need_weights=need_weights)
+            found[name] = rows(monitor)["MultiheadAttention"]
+    assert found == {"itself": 6, "itself, with positions": 6, "another": 18}
+    with Monitor(layer, every=1, sdpa=True) as monitor:
+        layer(X[0], X[0], X[0], key_padding_mask=padding[0], need_weights=need_weights)
+        layer(X, X, X)  # the mask of a call ends with it
+        assert rows(monitor) == {"MultiheadAttention": 3 + 18}
+
+
+def test_padding_of_torch_s_own_encoder_and_decoder() -> None:
+    model = nn.Transformer(16, 2, 1, 1, 32, batch_first=True)
+    masks = {"src_key_padding_mask": ~TEXT, "tgt_key_padding_mask": ~TEXT[:, 2:]}
+    with Monitor(model, every=1, sdpa=True) as monitor:
+        model(X, X[:, 2:], **masks, memory_key_padding_mask=~TEXT)
+        assert rows(monitor) == {
+            "encoder.layers.0.self_attn": 6,
+            "decoder.layers.0.self_attn": 2,
+            "decoder.layers.0.multihead_attn": 14,
+        }
+
+
+def test_logits_of_torch_s_padding_scale_nothing_back() -> None:
+    layer = nn.MultiheadAttention(16, 2, batch_first=True)
+    x = torch.where(TEXT[..., None], X, 1000 * X)
+    with QKClip(layer, 20.0, sdpa=True) as clip:
+        layer(x, x, x, key_padding_mask=~TEXT)
+        assert not clip.step()
+        layer(x, x, x)
+        assert clip.step()
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's own, of its function
+def test_padding_under_vmap_is_left_to_torch() -> None:
+    layer, x = nn.MultiheadAttention(16, 2, batch_first=True), X[:, None]
+
+    def run(x: torch.Tensor, hidden: torch.Tensor) -> Any:
+        return layer(x, x, x, key_padding_mask=hidden, need_weights=False)[0]
+
+    want = torch.func.vmap(run)(x, ~TEXT[:, None])
+    with Monitor(layer, every=1, sdpa=True):
+        assert torch.equal(torch.func.vmap(run)(x, ~TEXT[:, None]), want)

@@ -46,9 +46,7 @@ class Seeing(TorchFunctionMode):
     def _multi_head(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """torch's own function: what stands in its place while it is patched has called it."""
         asked = patch.arguments_of(*args, **kwargs).arguments
-        query, key, padding = asked["query"], asked["key"], asked["key_padding_mask"]
-        same = query.shape == key.shape and query.data_ptr() == key.data_ptr()
-        with self._recorder.told(same, padding):
+        with self._recorder.told(patch.attends_to_itself(asked), asked["key_padding_mask"]):
             return patch.torch_multi_head(*args, **kwargs)
 
     def _softmax(

@@ -62,7 +62,7 @@ class Monitor:
 
     Only passes in training mode count (`model.training`; inside DDP, that of the model), and a
     checkpointed part counts once. Rows that the model's `attention_mask` (two axes) calls padding
-    do not count.
+    do not count, nor those that nn.MultiheadAttention's `key_padding_mask` does.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Padding: which rows of a pass are text, as the model was told by its attention_mask."""
+"""Padding: which rows of a pass are text, as the model was told by its attention_mask, or torch's
+own attention by its key_padding_mask.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 from limelight.call import Call
 from limelight.torch.arguments import by_name
 from limelight.torch.monitor.hooks import Hook
-from limelight.torch.monitor.patch import bare, plain
+from limelight.torch.monitor.patch import bare, multi_head, plain
 
 OWN, DECODER = "attention_mask", "decoder_attention_mask"
 # What reads pictures or sound, as models call it: CLIP's vision_model, Qwen's visual, audio_tower.
@@ -27,7 +29,8 @@ class Padding:
     What a pass was told is forgotten when it is over. A part that reads pictures or sound has rows
     of its own, of which the model's attention_mask says nothing, however many they are: of those
     counts what the part itself is told. A pass inside a compiled model is not heard, unless the
-    monitor was given the compiled one: all of its rows then count.
+    monitor was given the compiled one: all of its rows then count. nn.MultiheadAttention that
+    attends to itself says by its key_padding_mask which rows are text, unless it is compiled.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -58,6 +61,7 @@ class Padding:
         named = next((said for module, said in reversed(_told) if module in listeners), None)
         decoder = self._two_sides and not part and "decoder" in site.split(".")
         told = named and named[DECODER if decoder else OWN]
+        told = told if multi_head.text is None else multi_head.text
         if not isinstance(told, Tensor) or told.shape != (call.batch, call.queries):
             return None
         return (told != 0).to(call.query.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from inspect import BoundArguments, signature
 from itertools import count
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 from limelight.errors import LimelightError
-from limelight.torch import bridge, sdpa
+from limelight.torch import autograd, bridge, sdpa
 from limelight.torch.bridge import MARK, SITE, Place
 from limelight.torch.monitor.hooks import Hook
 from limelight.torch.monitor.running import Named, hooks, stack
@@ -222,6 +223,7 @@ class _MultiHead:
 
     def __init__(self) -> None:
         self._under_way = False
+        self.text: torch.Tensor | None = None  # what the call that is under way says of its rows
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         if self._under_way:  # a mode such as torch.device's was asked by torch's, and hands it on
@@ -235,10 +237,12 @@ class _MultiHead:
         """Torch's own; limelight beside it where weights were asked for and someone listens."""
         self._under_way = True
         try:
+            if bridge.watched():
+                self.text = text_of(*given, **named)
             beside = _without_weights(*given, **named) if seen else None
             output, weights = torch_multi_head(*given, **named)
         finally:
-            self._under_way = False
+            self._under_way, self.text = False, None
         if beside is not None and torch.compiler.is_compiling():
             # Or the graph would leave out what nothing needs.
             output = torch.where(beside.new_zeros((), dtype=torch.bool), beside, output)
@@ -276,6 +280,26 @@ def arguments_of(*given: Any, **named: Any) -> BoundArguments:
     asked = _arguments.bind(*given, **named)
     asked.apply_defaults()
     return asked
+
+
+def attends_to_itself(asked: Mapping[str, Any]) -> bool:
+    """Whether the queries of a multi_head_attention_forward are its keys too."""
+    query, key = asked["query"], asked["key"]
+    return bool(query.shape == key.shape and query.data_ptr() == key.data_ptr())
+
+
+def text_of(*given: Any, **named: Any) -> torch.Tensor | None:
+    """Bool [batch, queries], False for padding; None where the call says nothing of its queries,
+    or nothing that could be read now, as in a graph that is being made.
+    """
+    asked = arguments_of(*given, **named).arguments
+    padding = asked["key_padding_mask"]
+    if padding is None or not autograd.ordinary(padding, asked["query"], asked["key"]):
+        return None
+    if not attends_to_itself(asked):
+        return None
+    text: torch.Tensor = ~padding if padding.dtype == torch.bool else padding > -torch.inf
+    return text if text.ndim == 2 else text[None]
 
 
 class _Begin(Hook):
