@@ -177,6 +177,23 @@ def test_what_it_refuses() -> None:
         layer(torch.randn(1, 3, 4))
 
 
+def test_a_part_of_a_model_of_which_another_is_refused() -> None:
+    class Normalised(SelfAttention):
+        def __init__(self) -> None:
+            super().__init__(16, 4)
+            self.q_norm = nn.LayerNorm(16)
+
+    model, x = nn.Sequential(Normalised(), nn.Sequential(grown())), torch.randn(2, 9, 16)
+    with (
+        QKClip(model, 1e-3),
+        pytest.raises(ArgumentError, match=r"; or give QKClip the part .* scale, without 0$"),
+    ):
+        model(x)
+    with QKClip(model[1], 1e-3) as clip:
+        model(x)
+        assert {one.site for one in clip.step()} == {"0"}
+
+
 def test_a_monitor_is_a_monitor() -> None:
     with pytest.raises(ArgumentError, match=r"monitor='run.jsonl': .* of a Monitor.*give one, as"):
         QKClip(grown(), monitor="run.jsonl")

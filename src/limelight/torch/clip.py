@@ -270,7 +270,14 @@ class QKClip:
                 f"not know which of them attends. close() it, and make another on the model as "
                 f"it is now"
             )
-        return find(name, module, heads)
+        try:
+            return find(name, module, heads)
+        except ArgumentError as error:
+            if module is self._inner:
+                raise
+            raise ArgumentError(
+                f"{error}; or give QKClip the part of the model that it can scale, without {name}"
+            ) from None
 
     def _known(self, name: str) -> Projections | None:
         """Those of a site, which may have run on other ranks alone; None where it is theirs."""
