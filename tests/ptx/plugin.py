@@ -28,7 +28,7 @@ def pytest_load_initial_conftests() -> None:
     """Before the tests' own files ask which engines are here; the module is only read elsewhere."""
     launching.adopt()
     hopper.missing = lambda: None
-    torch.cuda._lazy_init = _needed
+    torch.cuda._lazy_init = torch.cuda.Stream = torch.cuda.CUDAGraph = _needed
     torch.set_num_threads(1)
 
 
