@@ -107,7 +107,16 @@ def test_version():
         (["paint"], "there is no command 'paint': choose demo, score"),
         (["studoi"], "there is no command 'studoi': did you mean studio?"),
         (["score", "--paint"], "No such option: --paint"),
-        (["saturate", "--keys", "many"], "--keys"),
+        (["saturate", "--keys", "many"], "--keys many: give a whole number ≥ 1 (see limelight"),
+        (["saturate", "--keys", "0"], "--keys 0: give a whole number ≥ 1 (see limelight"),
+        (["saturate", "--keys", ""], "--keys '': give a whole number ≥ 1 (see limelight"),
+        (["studio", "--port", "65536"], "--port 65536: give a whole number from 0 to 65535 (see"),
+        (["report", "llama", "--budget", "1 MB"], "--budget 1 MB: give a number from 0.1 to 2000"),
+        (
+            ["heads", "llama", "--to", "0", "--at-least", "2"],
+            "--at-least 2: give a number from 0 to",
+        ),
+        (["inspect", "llama", "--generate", "-1"], "--generate -1: give a whole number ≥ 0 (see"),
         (["score", "--query", "1,a", "--keys", "1,1", "--values", "1"], "'a' is not a number"),
     ],
 )
@@ -203,10 +212,12 @@ def test_a_note_is_one_line_whatever_it_says(capsys):
     assert capsys.readouterr() == ("", "limelight: note: a b\\x1b[31m\n")
 
 
-def test_a_reader_that_stops_early_is_no_error():
-    command = f"{sys.executable} -m limelight score --json"
-    done = subprocess.run(["sh", "-c", f"{command} | head -n 1"], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("{\n", "")
+@pytest.mark.parametrize("words", ["score", "score --json", "inspect llama", "--help"])
+def test_a_reader_that_stops_early_is_no_error(words):
+    command = f"{{ {sys.executable} -m limelight {words}; echo $? >&2; }} | head -n 1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == "0\n"
 
 
 def shell(line, **environment):

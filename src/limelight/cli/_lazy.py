@@ -134,8 +134,11 @@ class LazyGroup(TyperGroup):
             fail(str(error))
         except (KeyboardInterrupt, typer.Abort):
             fail("stopped", STOPPED)
-        except BrokenPipeError:  # `limelight … | head`: the reader has seen enough
-            discard()
+        except (BrokenPipeError, SystemExit) as error:
+            broken = error if isinstance(error, BrokenPipeError) else error.__context__
+            if not isinstance(broken, BrokenPipeError):  # rich and typer make it an exit of 1
+                raise
+            discard()  # `limelight … | head`: the reader has seen enough
             sys.exit(0)
         except OSError as error:
             if error.filename is not None:  # what the system has against a file that was named
@@ -170,8 +173,24 @@ def usage(error: Any) -> str:
     """What was wrong with the command line, and where its help is."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "limelight"
-    message = " ".join(str(error.format_message()).split()).rstrip(".")
+    message = _of_a_number(error) or " ".join(str(error.format_message()).split()).rstrip(".")
     return f"{message} (see {path} --help)"
+
+
+def _of_a_number(error: Any) -> str:
+    """What typer says of a number that an option does not take, as said everywhere else here."""
+    if not hasattr(error.__cause__, "errors"):  # pydantic's, in which typer has what came
+        return ""
+    found, param = error.__cause__.errors()[0], error.param
+    ends = found.get("ctx", {}).values()
+    if found["type"] not in ("greater_than_equal", "less_than_equal", "int_parsing",
+                             "float_parsing"):  # fmt: skip
+        return ""
+    whole = found["type"] == "int_parsing" or any(isinstance(end, int) for end in ends)
+    span = "" if param.min is None else f" ≥ {param.min:g}"
+    span = span if param.max is None else f" from {param.min:g} to {param.max:g}"
+    given = found["input"] or repr("")
+    return f"{max(param.opts, key=len)} {given}: give a {'whole ' if whole else ''}number{span}"
 
 
 def note(message: Warning | str, *_: Any, **__: Any) -> None:
