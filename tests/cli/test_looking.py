@@ -229,6 +229,8 @@ def test_heads_as_a_table_for_other_programs(path: Path, tmp_path: Path) -> None
     (["heatmap", "--batch", 7], "there is no batch entry 7: there is one, batch entry 0"),
     (["heatmap", "--layer", 0, "--batch", 7], "there is no batch entry 7 at layer.0: there is one, batch entry 0"),
     (["heatmap", "--layer", 0, "--head", 0, "--batch", -2], "there is no batch entry -2 at layer.0"),
+    (["heatmap", "--theme", "dark"], "--theme dark: only for a picture; say where to with -o FILE"),
+    (["heads", "--at-least", "0.5"], "--at-least is the weight of one look: give --from or --to too"),
     (["heads", "--kind", "copy"], "there is no kind 'copy': choose previous"),
     (["heads", "--csv", "x.txt"], "x.txt ends in .txt"),
     (["heads", "--csv", "x.csv", "--from", "a"], "--csv is of heads judged over the text"),

@@ -135,6 +135,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert "holds files already" in run("--site", folder)[1]
     assert run("--site", folder, "--force", "--json")[0] == 0
     assert "leave out --part" in run("--site", folder, "--part", "lab")[1]
+    assert "lab.html is a file: name a folder for the pages" in run("--site", target)[1]
     assert (
         "choose input, step, map, lab" in run("--part", "labs", "-o", str(tmp_path / "x.html"))[1]
     )

@@ -60,8 +60,11 @@ def heads(
         str | None, typer.Option("--to", help="… to this one; either may be left out.")
     ] = None,
     at_least: Annotated[
-        float, typer.Option(min=0, max=1, help="With --from or --to: from this weight on.")
-    ] = 0.3,
+        float | None,
+        typer.Option(
+            min=0, max=1, help="With --from or --to: from this weight on.", show_default="0.3"
+        ),
+    ] = None,
     induction: Annotated[
         bool,
         typer.Option(
@@ -87,11 +90,14 @@ def heads(
         if looks and given is not None:
             raise ArgumentError(f"{name} is of heads judged over the text, --from and --to ask for "
                                 f"one look: give the one or the other")  # fmt: skip
+    if at_least is not None and not looks:
+        raise ArgumentError("--at-least is the weight of one look: give --from or --to too")
     if csv is not None:
         writable(csv, (".csv",), force)
     held = _repeated(capture) if induction else seen(capture)
     if looks:
-        _looks(held, _place(looks_from), _place(looks_to), at_least, most, batch, json)
+        least = 0.3 if at_least is None else at_least
+        _looks(held, _place(looks_from), _place(looks_to), least, most, batch, json)
         return
     found = _judged(held, batch)
     if kind is not None:

@@ -88,7 +88,9 @@ def heatmap(
         ),
     ] = None,
     batch: Annotated[int, typer.Option(help="The entry of the batch that is shown.")] = 0,
-    theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
+    theme: Annotated[
+        str | None, typer.Option(help="With -o: light or dark.", show_default="light")
+    ] = None,
     title: Annotated[
         str | None, typer.Option(help="The picture's title.", show_default="model, layer and head")
     ] = None,
@@ -111,6 +113,8 @@ def heatmap(
     batch = index(batch, held.entries if site is None else site.batch, "batch entry", where)
     asked = Asked(kind, layer, head, batch, region(rows, "--rows"), region(columns, "--columns"))
     asked.check(output, {"--pool": pool, "--size": size, "--scale": scale}, query, figure)
+    if theme is not None and output is None:
+        raise ArgumentError(f"--theme {theme}: only for a picture; say where to with -o FILE")
     pool = "max" if pool is None else pool
     scale = "linear" if scale is None else scale
     query, figure = query or 0, figure or "max_prob"
@@ -121,7 +125,7 @@ def heatmap(
     if site is not None and kind in ("map", "lines"):
         seen = _look(site, asked, pool, size, room)
     title = _title(held, site, head) if title is None else title
-    look: dict[str, Any] = {"title": title, "theme": theme}
+    look: dict[str, Any] = {"title": title, "theme": theme or "light"}
     if output is not None:
         picture = _draw(held, site, seen, asked, query=query, scale=scale, figure=figure, look=look)
         picture.save(output)

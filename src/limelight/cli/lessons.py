@@ -44,6 +44,8 @@ def lessons(
         if output is not None or part is not None:
             given = "--output" if output is not None else "--part"
             raise ArgumentError(f"--site writes all parts into its folder: leave out {given}")
+        if os.path.exists(site) and not os.path.isdir(site):
+            raise ArgumentError(f"--site {site} is a file: name a folder for the pages")
         if os.path.isdir(site) and os.listdir(site) and not force:
             raise ArgumentError(f"{site} holds files already: give --force to write among them")
         made = write_site(site, language=language)
