@@ -146,22 +146,23 @@ static void decode_keys(const Call& call, const Result& out, const Logits& logit
             dots<T, 2>(q + r * ldq, ldq, d, keys, range.from, n, x.s + r * z.kb, z.kb);
         for (; r < rows; ++r)
             dots<T, 1>(q + r * ldq, ldq, d, keys, range.from, n, x.s + r * z.kb, z.kb);
+        for (r = 0; r < rows; ++r) fill(x.s + r * z.kb, n, columns, 0.0f);
+        mend_tile(call, x.rows, rows, logits.sign, range.from, columns, x.s, z.kb);
         for (r = 0; r < rows; ++r) {
             float* const s = x.s + r * z.kb;
-            fill(s, n, columns, 0.0f);
-            mend_scores(call, x.rows[r], logits.sign, range.from, columns, s);
-            if (logits.written) {
+            if (logits.written)
                 to_logits<false>(call, logits, x.rows[r], range.from, columns, s, nullptr, x.spare);
-            }
             fill(s, n, columns, -inf);
             if (range.partial) blot(call, x.rows[r], range.from, range.to, s, -inf);
         }
+        alignas(64) float top[GROUP];
+        tops(static_cast<int>(rows), columns, x.s, z.kb, top);
         if (out.entropy)
             softmax_tile<Single, true>(static_cast<int>(rows), columns, x.s, z.kb, nullptr, 0,
-                                       logits, x.m, x.l, x.e, x.alpha);
+                                       logits, top, x.m, x.l, x.e, x.alpha);
         else
             softmax_tile<Single, false>(static_cast<int>(rows), columns, x.s, z.kb, nullptr, 0,
-                                        logits, x.m, x.l, x.e, x.alpha);
+                                        logits, top, x.m, x.l, x.e, x.alpha);
         if (!z.dv) continue;
         if (call.dropout.on) drop_rows(call, x.rows, rows, range.from, columns, x.s, z.kb);
         float* const sums = first ? x.o : x.t;
@@ -175,7 +176,7 @@ static void decode_keys(const Call& call, const Result& out, const Logits& logit
             gather_rows<T, 1>(x.s + r * z.kb, z.kb, values, range.from, n, z.columns, sums + r * z.columns);
         for (r = 0; r < rows; ++r) {
             float *const t = sums + r * z.columns, *const o = x.o + r * z.columns;
-            if ((range.partial || logits.written) && !all_finite(t, z.columns))
+            if ((range.partial || logits.written) && !all_finite(t, z.columns, 1, z.columns))
                 gather_carefully<T>(call, x.rows[r], values, range.from, n, x.s + r * z.kb, t);
             if (first) continue;
             const vf alpha = vset(x.alpha[r]);

@@ -197,10 +197,10 @@ static void pool_item(void* context, i64 item, char* scratch) {
                     score_tile<Single>(height, x.q + t * call.size(), x.k + a * call.size(),
                                        call.size(), width, x.s + a, POOL_KEYS);
                     const bool partial = range.partial || k0 + a < range.from || k0 + a + width > range.to;
+                    mend_tile(call, x.rows + t, n, f.logits.sign, k0 + a, width, x.s + a, POOL_KEYS);
                     for (i64 r = 0; r < n; ++r) {
                         float* const s = x.s + r * POOL_KEYS + a;
                         const float base = x.base[t + r];
-                        mend_scores(call, x.rows[t + r], f.logits.sign, k0 + a, width, s);
                         if (base != base) fill(s, 0, width, base);  // -inf would look hidden
                         if (f.logits.written)
                             to_logits<false>(call, f.logits, x.rows[t + r], k0 + a, width, s, nullptr, x.spare);

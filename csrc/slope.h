@@ -88,6 +88,7 @@ static Range slope_tile(const Call& call, const Logits& logits, i64 t, i64 count
     const bool partial = range.partial || k0 + a < range.from || k0 + a + columns > range.to;
     score_tile<Single>(height, x.q + t * d, k + a * d, d, columns, p + a, GRAD_KEYS);
     score_tile<Single>(height, x.g + t * dv, v + a * dv, dv, columns, ds + a, GRAD_KEYS);
+    mend_tile(call, x.rows + t, n, logits.sign, k0 + a, columns, p + a, GRAD_KEYS);
     Line lines[MR];
     if (call.dropout.on) draw(call, x.rows + t, n, k0 + a, k0 + a + columns, lines);
     const vf unit = vset(logits.unit), c = vset(log2_e), floor = vset(exp2_floor / log2_e);
@@ -104,7 +105,6 @@ static Range slope_tile(const Call& call, const Logits& logits, i64 t, i64 count
         }
         const Row& row = x.rows[t + r];
         const bool bent = logits.written && SCORES;
-        mend_scores(call, row, logits.sign, k0 + a, columns, pr + a);
         if (logits.written)
             to_logits<SCORES>(call, logits, row, k0 + a, columns, pr + a, x.slope, x.spare);
         if (partial) blot(call, row, k0 + a, k0 + a + columns, pr + a, -inf);

@@ -13,27 +13,38 @@ namespace LIMELIGHT_ISA {
 constexpr int GROUP = 16;  // rows that one call of softmax_tile may have, and whole vectors of them
 static_assert(MR <= GROUP && GROUP % W == 0, "room for a tile");
 
-// s[rows][lds], columns a multiple of W: weights in place (or as pairs to `pairs`, if that is what
-// the mix reads). alpha[r] is what the row's output so far must be multiplied with. The sums of four
-// rows are folded together: one row at a time cost 10 ns a row.
-// m, l, e and alpha have room for GROUP rows.
-template <class P, bool HEALTH>
-static void softmax_tile(int height, i64 columns, float* RESTRICT s, i64 lds, pair* RESTRICT pairs,
-                         i64 ldp, const Logits& logits, float* m, float* l, float* e, float* alpha) {
-    (void)pairs, (void)ldp;  // read only where there are pairs
-    alignas(64) float top[GROUP], drop[GROUP];
+// The largest number of each row of s[rows][lds] to `top`, which has room for GROUP; columns a
+// multiple of W. Tells whether all are finite, as all_finite does, from what is loaded anyway.
+static bool tops(int height, i64 columns, const float* s, i64 lds, float* top) {
+    vf sum[4] = {vzero(), vzero(), vzero(), vzero()};
     for (int r = 0; r < height; r += 4) {
         vf best[4];
         for (int i = 0; i < 4; ++i) {
             best[i] = vset(-inf);
             if (r + i >= height) continue;
             // vmax(x, best): a NaN score is left out here, and shows in the sums.
-            for (i64 j = 0; j < columns; j += W)
-                best[i] = vmax(vload(s + (r + i) * lds + j), best[i]);
+            for (i64 j = 0; j < columns; j += W) {
+                const vf x = vload(s + (r + i) * lds + j);
+                best[i] = vmax(x, best[i]);
+                sum[i] = vadd(x, sum[i]);
+            }
         }
         vhmax4(best[0], best[1], best[2], best[3], top + r);
     }
     for (int r = (height + 3) / 4 * 4; r < GROUP; ++r) top[r] = -inf;
+    return vfinite(vadd(vadd(sum[0], sum[1]), vadd(sum[2], sum[3])));
+}
+
+// s[rows][lds], columns a multiple of W: weights in place (or as pairs to `pairs`, if that is what
+// the mix reads). `top` is what tops() left, and is written. alpha[r] is what the row's output so far
+// must be multiplied with. Sums of four rows are folded together: one at a time cost 10 ns a row.
+// m, l, e and alpha have room for GROUP rows.
+template <class P, bool HEALTH>
+static void softmax_tile(int height, i64 columns, float* RESTRICT s, i64 lds, pair* RESTRICT pairs,
+                         i64 ldp, const Logits& logits, float* RESTRICT top, float* m, float* l,
+                         float* e, float* alpha) {
+    (void)pairs, (void)ldp;  // read only where there are pairs
+    alignas(64) float drop[GROUP];
     const vf c = vset(logits.c), floor = vset(logits.floor), low = vset(-inf);
     for (int r = 0; r < height; r += W) {  // `top` becomes what is subtracted: never -inf
         const vf before = vload(m + r), now = vmax(vload(top + r), before);

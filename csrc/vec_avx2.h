@@ -39,6 +39,10 @@ INLINE vf vflush(vf p, vf y, vf floor) {
     return _mm256_andnot_ps(_mm256_cmp_ps(y, floor, _CMP_LT_OQ), p);
 }
 
+INLINE bool vfinite(vf a) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(_mm256_sub_ps(a, a), vzero(), _CMP_EQ_OQ)) == 0xff;
+}
+
 INLINE float vhsum(vf a) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));

@@ -33,6 +33,11 @@ INLINE vf vscale2(vf p, vf n, vf) { return _mm512_scalef_ps(p, n); }  // p * 2^n
 constexpr float exp2_floor = -152.0f;  // scalef goes through the denormals to a true zero
 INLINE vf vflush(vf p, vf, vf) { return p; }
 
+// Whether no lane is infinite, or no number.
+INLINE bool vfinite(vf a) {
+    return _mm512_cmp_ps_mask(_mm512_sub_ps(a, a), _mm512_setzero_ps(), _CMP_EQ_OQ) == 0xffff;
+}
+
 INLINE float vhsum(vf a) { return _mm512_reduce_add_ps(a); }
 
 INLINE __m256 fold(vf a) {

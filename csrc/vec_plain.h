@@ -47,6 +47,11 @@ INLINE vf vscale2(vf p, vf, vf magic) { return (vf)((vi)p + ((vi)magic << 23)); 
 constexpr float exp2_floor = -125.0f;
 INLINE vf vflush(vf p, vf y, vf floor) { return (vf)((vi)p & ~(vi)(y < floor)); }
 
+INLINE bool vfinite(vf a) {
+    const vi fine = (vi)(a - a == vzero());
+    return (fine[0] & fine[1] & fine[2] & fine[3]) != 0;
+}
+
 INLINE float vhsum(vf a) { return (a[0] + a[2]) + (a[1] + a[3]); }
 INLINE float vhmax(vf a) {
     const float x = a[0] > a[2] ? a[0] : a[2], y = a[1] > a[3] ? a[1] : a[3];

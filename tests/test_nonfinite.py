@@ -14,7 +14,7 @@ from limelight import reference
 from limelight.call import prepare
 from limelight.engines import find, native
 from tests.cases import HERE
-from tests.nonfinite import SIZES, TABLE, Odd, judge
+from tests.nonfinite import FIGURES, SIZES, TABLE, Odd, judge
 
 TYPES = (np.float64, np.float32, np.float16, ml_dtypes.bfloat16)
 
@@ -91,6 +91,39 @@ def test_sums_that_pass_the_range_on_their_way(dtype: Any, rows: int, engine: An
         # One logit beyond all others: its value, or not a number.
         found = np.isfinite(bare) & (best.max(-1) > -np.inf)[..., None]
         np.testing.assert_allclose(bare[found], first[found], rtol=near, err_msg=place)
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+@pytest.mark.parametrize("rows", [1, 3, 45])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, ml_dtypes.bfloat16])
+def test_one_sum_that_passes_the_range_and_comes_back(
+    dtype: Any, rows: int, turn: int, engine: Any
+) -> None:
+    """Of either sign, with nothing masked, capped or added, not even at the end of the keys."""
+    if np.dtype(dtype).name not in engine.dtypes:
+        pytest.skip(f"{engine.name} has no such type")
+    rng = np.random.default_rng(3)
+    query, key, value = (rng.normal(size=(1, 2, n, 96)) for n in (rows, 48, 48))
+    at = np.arange(0, 96, 16)  # numbers that are summed in order, however many lanes there are
+    query[..., at], key[..., at] = 2.0 ** (511 if dtype == np.float64 else 63), 0.0
+    there = 2.0 ** (512 if dtype == np.float64 else 64)
+    key[..., 7, at] = turn * there * np.array([1.5, 1.5, -1.5, -1.5, -1.25, 0])
+    arrays = [x.astype(dtype) for x in (query, key, value)]
+    grad = rng.normal(size=(1, 2, rows, 96)).astype(dtype)
+    call, exact = (prepare(*(x.astype(kind) for x in arrays)) for kind in (dtype, np.float64))
+    want = reference.forward(exact)
+    by_value = reference.gradients(exact, grad.astype(np.float64)).value
+    received = ll.received(exact.query, exact.key, engine="reference")
+    near = 2e-2 if dtype == ml_dtypes.bfloat16 else 1e-5
+    for place in places(engine):
+        state = engine.module.forward(call, health=True)
+        for name in FIGURES:
+            got, truth = (np.asarray(getattr(x, name), np.float64) for x in (state, want))
+            np.testing.assert_allclose(got, truth, near, near, err_msg=f"{place}, {name}")
+        found = np.asarray(engine.module.backward(call, state, grad).value, np.float64)
+        np.testing.assert_allclose(found, by_value, near, 4 * near, err_msg=place)
+        seen = ll.received(call.query, call.key, engine=engine.name)
+        np.testing.assert_allclose(seen, received, 1e-4, 1e-4, err_msg=place)
 
 
 @pytest.mark.parametrize("name", HERE)
