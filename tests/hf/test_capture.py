@@ -329,11 +329,13 @@ def test_a_copy_of_a_captured_model_is_not_captured() -> None:
     assert model.config._attn_implementation == "sdpa"
 
 
-def test_asking_for_weights_says_where_they_are() -> None:
-    model = systems.build("llama")
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_asking_for_weights_says_where_they_are(name: str) -> None:
+    model = systems.build(name)
     model.set_attn_implementation("limelight")
     with pytest.warns(UserWarning, match="output_attentions=True gives nothing here: .*hf.capture"):
-        model(**systems.inputs("llama"), output_attentions=True)
+        model(**systems.inputs(name), output_attentions=True)
+    model(**systems.inputs(name), output_hidden_states=True)
 
 
 def test_nothing_run_is_an_error() -> None:

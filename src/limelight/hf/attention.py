@@ -9,6 +9,7 @@ caller's own), and what a model may add: softcap (Gemma 2), s_aux (gpt-oss's sin
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +21,10 @@ from limelight.hf.compact import CompactMask
 from limelight.hf.masks import learned_sdpa, only_eager
 from limelight.masks import Causal, Mask
 from limelight.torch import bridge, functional, packed
+
+_gathering: Any = None  # by name, what the pass that runs now gives beside its output
+with suppress(ImportError):
+    from transformers.utils.output_capturing import _active_collector as _gathering
 
 CAUSAL = Causal()  # one for all layers, so that a recorder measures it once
 RECORDER = "limelight_recorder"  # the attribute on the modules of a model that is captured
@@ -54,7 +59,7 @@ def attention(
             "a paged cache (continuous batching) was given: its pages are read inside of "
             "`with limelight.hf.serving(model):`"
         )
-    if kwargs.get("output_attentions") and not torch.compiler.is_compiling():
+    if not torch.compiler.is_compiling() and _weights_asked(kwargs):
         warnings.warn(
             "output_attentions=True gives nothing here: limelight makes no n×n weights. Run the "
             "model inside `with limelight.hf.capture(model) as cap:`, then "
@@ -75,6 +80,14 @@ def attention(
     else:
         output = functional.attention(*asked[:3], **asked.rule, site=site)
     return output.transpose(1, 2).contiguous(), None
+
+
+def _weights_asked(kwargs: dict[str, Any]) -> bool:
+    """Whether the call says so, or Transformers gathers them: GPT-2 tells its layers nothing."""
+    gathered = None if _gathering is None else _gathering.get()
+    return bool(kwargs.get("output_attentions")) or any(
+        name.endswith("attentions") for name in gathered or ()
+    )
 
 
 def understand(
