@@ -12,7 +12,7 @@ import transformers as tf
 
 from limelight import hf
 from limelight.capture import Capture
-from limelight.errors import ShapeError
+from limelight.errors import ArgumentError, ShapeError
 from limelight.hf.projections import projections
 from tests.hf import systems
 
@@ -336,6 +336,17 @@ def test_asking_for_weights_says_where_they_are(name: str) -> None:
     with pytest.warns(UserWarning, match="output_attentions=True gives nothing here: .*hf.capture"):
         model(**systems.inputs(name), output_attentions=True)
     model(**systems.inputs(name), output_hidden_states=True)
+
+
+def test_what_names_no_tokens_is_refused_before_the_model_runs() -> None:
+    model = systems.build("llama")
+    for how, said in (
+        ({"tokenizer": 5}, "tokenizer=5 is no tokenizer"),
+        ({"source": 5}, "source=5: give facts by their names"),
+    ):
+        with pytest.raises(ArgumentError, match=said), hf.capture(model, **how):
+            raise AssertionError
+    assert model.config._attn_implementation == "sdpa"
 
 
 def test_nothing_run_is_an_error() -> None:

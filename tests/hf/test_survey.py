@@ -238,6 +238,17 @@ def test_files_folders_and_records_are_texts(tmp_path: Path) -> None:
     )
 
 
+def test_ids_come_as_lists_arrays_and_tensors(tmp_path: Path) -> None:
+    model, texts = systems.build("llama", torch.float32), drawn(3)
+    whole = hf.survey(model, texts)
+    for given in (
+        [np.array(ids, np.int32) for ids in texts],
+        [torch.tensor(ids) for ids in texts],
+        [torch.tensor([ids]) for ids in texts],  # as a tokenizer gives one text
+    ):
+        assert same(whole, hf.survey(model, given, batch=np.int64(8)), tmp_path)
+
+
 def test_refusals_name_the_way_out(tmp_path: Path) -> None:
     model = systems.build("llama", torch.float32)
     for texts, said in (
@@ -247,6 +258,11 @@ def test_refusals_name_the_way_out(tmp_path: Path) -> None:
         (["a text"], "a text needs a tokenizer"),
         ([[1, 99]], "knows those from 0 to 60"),
         ([[object()]], "lists of token ids"),
+        ([[1.5, 2.5]], "text 0 is a list: .*, which are whole numbers"),
+        ([["5", "6"]], "which are whole numbers"),
+        ([[True, False]], "which are whole numbers"),
+        ([[[1, 2], [3, 4]]], "lists of token ids"),
+        ([5, 6, 7], "text 0 is a int"),
     ):
         with pytest.raises((ArgumentError, FileError), match=said):
             hf.survey(model, texts)
@@ -254,6 +270,24 @@ def test_refusals_name_the_way_out(tmp_path: Path) -> None:
         hf.survey(systems.build("t5", torch.float32), [[1]])
     with pytest.raises(ArgumentError, match="reads from 1 to 2,048 tokens"):
         hf.survey(model, [[1]], tokens=0)
+    for how, said in (
+        ({"tokens": 1.5}, "tokens=1.5: a survey of .* reads from 1"),
+        ({"batch": "a"}, "batch='a': give a whole number ≥ 1"),
+        ({"batch": 0}, "batch=0: give a whole number ≥ 1"),
+        ({"source": 5}, "source=5: give facts by their names"),
+        ({"tokenizer": 5}, "tokenizer=5 is no tokenizer"),
+        ({"checkpoint": 5}, "a file is named by a text or a Path"),
+    ):
+        with pytest.raises(ArgumentError, match=said):
+            hf.survey(model, [[1]], **how)
+    for how, said in (
+        ({"texts": "a"}, "texts='a': give a whole number ≥ 1"),
+        ({"length": 2.5}, "length=2.5: give a whole number"),
+        ({"length": 1}, "from 2 to"),
+        ({"seed": -1}, "seed=-1: give a whole number ≥ 0"),
+    ):
+        with pytest.raises(ArgumentError, match=said):
+            hf.induction(model, **how)
     with pytest.raises(ArgumentError, match="takes a Transformers model"):
         hf.survey(torch.nn.Linear(1, 1), [[1]])
     one = hf.survey(model, [[5, 6, 7]])

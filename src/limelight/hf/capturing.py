@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import PurePath
@@ -19,7 +19,15 @@ from limelight.capture.bound import DEFAULT, Bound
 from limelight.capture.brought import lengths
 from limelight.errors import ArgumentError
 from limelight.hf.attention import RECORDER
-from limelight.hf.inputs import Inputs, named_patches, patch_grid, picture, place_grid, texts
+from limelight.hf.inputs import (
+    Inputs,
+    check_tokenizer,
+    named_patches,
+    patch_grid,
+    picture,
+    place_grid,
+    texts,
+)
 from limelight.hf.projections import projections
 from limelight.hf.recorder import Recorder
 from limelight.hf.registration import NAME, register
@@ -69,7 +77,8 @@ def capture(
     """
     tokenizer = tokenizer or getattr(model, "tokenizer", None)
     processor = processor or getattr(model, "processor", None)
-    facts = {**getattr(model, "source", {}), **(source or {})}
+    check_tokenizer(tokenizer)
+    facts = facts_of(model, source)
     model = getattr(model, "model", model) if not isinstance(model, PreTrainedModel) else model
     check_free(model)
     if dtype not in DTYPES:
@@ -92,6 +101,13 @@ def capture(
         yield result
     for name, part in vars(_finish(recorder, tokenizer, processor, facts)).items():
         object.__setattr__(result, name, part)
+
+
+def facts_of(model: Any, source: Any) -> dict[str, Any]:
+    """What is known of a model, and what the caller says beside it."""
+    if source is not None and not isinstance(source, Mapping):
+        raise ArgumentError(f"source={source!r}: give facts by their names, as {{'text': '…'}}")
+    return {**getattr(model, "source", {}), **(source or {})}
 
 
 @contextmanager

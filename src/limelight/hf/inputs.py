@@ -15,6 +15,7 @@ from torch import nn
 from limelight.arrays import as_numpy
 from limelight.capture import Grid, Site
 from limelight.capture.site import Labels
+from limelight.errors import ArgumentError
 from limelight.torch.arguments import by_name
 from limelight.writing.pieces import joined
 
@@ -100,6 +101,15 @@ def _around(name: str) -> Iterator[str]:
     parts = name.split(".")
     for count in range(len(parts), -1, -1):
         yield ".".join(parts[:count])
+
+
+def check_tokenizer(tokenizer: Any) -> None:
+    """Refuse what cannot name tokens, before a model runs; None leaves them their ids."""
+    if tokenizer is not None and not hasattr(tokenizer, "convert_ids_to_tokens"):
+        raise ArgumentError(
+            f"tokenizer={tokenizer!r} is no tokenizer: give what AutoTokenizer.from_pretrained "
+            f"returns; of a processor its .tokenizer"
+        )
 
 
 def texts(ids: Array, tokenizer: Any) -> Labels:

@@ -24,11 +24,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from limelight import __version__
+from limelight.arrays import as_numpy, is_integer
+from limelight.capture.tensors import as_file
 from limelight.errors import ArgumentError
 from limelight.heads import KINDS, Kind
 from limelight.heads.kinds import known_kinds
 from limelight.hf.attention import Asked
-from limelight.hf.capturing import check_free, recording
+from limelight.hf.capturing import check_free, facts_of, recording
+from limelight.hf.inputs import check_tokenizer
 from limelight.hf.inputs import texts as labels
 from limelight.hf.loading import lean
 from limelight.hf.recorder import Recorder
@@ -80,10 +83,12 @@ def survey(
     Where torch.distributed is initialised, each rank takes its share, and all get the whole.
     """
     tokenizer = tokenizer or getattr(model, "tokenizer", None)
-    facts = {**getattr(model, "source", {}), **(source or {})}
+    check_tokenizer(tokenizer)
+    facts = facts_of(model, source)
     model = model if isinstance(model, PreTrainedModel) else getattr(model, "model", model)
     known = known_kinds(kinds)
-    tokens = _check(model, tokens, batch)
+    tokens = _check(model, tokens)
+    batch = _count(batch, "batch", "of texts that go through the model together")
     check_free(model)
     runner = Runner(model, layers, known)
     rank, ranks = _ranks()
@@ -96,7 +101,7 @@ def survey(
     facts = {"model": settings["model"], "class": type(model).__name__,
              "made": f"limelight.hf.survey, limelight {__version__}", **facts}  # fmt: skip
     begun, tally = time.monotonic(), None
-    held = None if checkpoint is None else Unfinished(Path(checkpoint), settings)
+    held = None if checkpoint is None else Unfinished(as_file(checkpoint), settings)
     if held is not None and (kept := held.resume(stream)) is not None:
         tally = Tally(_with_targets(kept, known))
     done = stream.read
@@ -138,7 +143,10 @@ def induction(
     that the model begins texts with, where it has one.
     """
     inner = model if isinstance(model, PreTrainedModel) else getattr(model, "model", model)
-    _check(inner, None, texts)
+    _check(inner, None)
+    texts = _count(texts, "texts", "of random texts")
+    length = _count(length, "length", "of tokens that a text has twice")
+    seed = _count(seed, "seed", "that says which tokens are drawn", least=0)
     tokenizer = getattr(model, "tokenizer", None)
     special = set(getattr(tokenizer, "all_special_ids", ()))
     size = int(inner.config.get_text_config().vocab_size)
@@ -270,15 +278,19 @@ class Stream(Iterator[Text]):
             )
             return np.asarray(found["input_ids"], np.int64)
         try:
-            ids = np.asarray(given, np.int64).reshape(-1)
+            ids = np.asarray(as_numpy(given))
         except (TypeError, ValueError, OverflowError):
+            ids = np.array(None)
+        one = ids.ndim == 1 or (ids.ndim == 2 and len(ids) == 1)  # as a tokenizer gives them
+        if not one or (ids.size and ids.dtype.kind not in "iu"):
             raise ArgumentError(f"{name} is a {type(given).__name__}: a survey reads texts, or "
-                                f"lists of token ids") from None  # fmt: skip
+                                f"lists of token ids, which are whole numbers")  # fmt: skip
+        ids = ids.reshape(-1)
         if len(ids) and not 0 <= ids.min() <= ids.max() < self._vocabulary:
             raise ArgumentError(f"{name} has token ids from {ids.min()} to {ids.max()}, and the "
                                 f"model knows those from 0 to {self._vocabulary - 1}: take "
                                 f"those of its own tokenizer")  # fmt: skip
-        return ids
+        return ids.astype(np.int64)
 
 
 class Unfinished:
@@ -329,7 +341,14 @@ def _batches(chunk: list[Text], most: int) -> Iterator[list[Text]]:
         yield order[start : start + most]
 
 
-def _check(model: Any, tokens: int | None, batch: int) -> int:
+def _count(given: Any, name: str, meaning: str, least: int = 1) -> int:
+    """A whole number from `least` on; `meaning` says of what."""
+    if not is_integer(given) or given < least:
+        raise ArgumentError(f"{name}={given!r}: give a whole number ≥ {least}, {meaning}")
+    return int(given)
+
+
+def _check(model: Any, tokens: int | None) -> int:
     """How many tokens of a text are read; what cannot be surveyed is an error."""
     if not isinstance(model, PreTrainedModel):
         raise ArgumentError(
@@ -347,15 +366,13 @@ def _check(model: Any, tokens: int | None, batch: int) -> int:
             f"{type(model).__name__} computes its attention by itself and hands out its weights "
             f"alone: limelight.hf.capture keeps those of a text"
         )
-    if batch < 1:
-        raise ArgumentError(f"batch={batch}: at least one text goes through the model at a time")
     reads = getattr(model.config.get_text_config(), "max_position_embeddings", None) or MOST_TOKENS
     most = min(reads, MOST_TOKENS)
     tokens = min(TOKENS, most) if tokens is None else tokens
-    if not 1 <= tokens <= most:
-        raise ArgumentError(f"tokens={tokens}: a survey of {type(model).__name__} reads from 1 to "
-                            f"{most:,} tokens of a text")  # fmt: skip
-    return tokens
+    if not is_integer(tokens) or not 1 <= tokens <= most:
+        raise ArgumentError(f"tokens={tokens!r}: a survey of {type(model).__name__} reads from 1 "
+                            f"to {most:,} tokens of a text")  # fmt: skip
+    return int(tokens)
 
 
 def _with_targets(found: Survey, kinds: tuple[Kind, ...]) -> Survey:
