@@ -103,6 +103,10 @@ def test_refusals() -> None:
         (lambda: found.merge(replace(found, source={"model": "x"})), "their model differ"),
         (lambda: found.merge(replace(found, known=KINDS[::-1])), "their kinds differ"),
         (lambda: found.search(query="a"), "heads.between"),
+        (lambda: found.search(key="cat", at_least="x"), "at_least='x': give the least share"),
+        (lambda: found.search(key="cat", at_least=2), "from 0 to 1"),
+        (lambda: found.received(0, 0, most=-1), "most=-1: give how many tokens"),
+        (lambda: found.received(0, 0, most="a"), "most='a': give how many tokens"),
     ):
         with pytest.raises(ArgumentError, match=said):
             ask()  # type: ignore[no-untyped-call]

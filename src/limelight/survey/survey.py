@@ -27,6 +27,7 @@ from limelight.arrays import index, is_integer
 from limelight.capture import HealthTables
 from limelight.errors import ArgumentError
 from limelight.heads import Heads, Kind
+from limelight.heads.kinds import is_share
 from limelight.health import MEANS, Summary
 from limelight.offers import offered
 from limelight.survey import sums
@@ -209,6 +210,8 @@ class Survey(Tabular):
 
     def received(self, layer: int | str, head: int, most: int = 10) -> list[dict[str, Any]]:
         """The tokens that a head gives most to: the share of all its attention, and the mean."""
+        if not is_integer(most) or most < 0:
+            raise ArgumentError(f"most={most!r}: give how many tokens, a whole number of them")
         at, head = self._place(layer, head)
         weight = self.given.weights[:, at, head] / sums.WEIGHT
         rows = max(1, self._rows(at, head))
@@ -244,6 +247,9 @@ class Survey(Tabular):
                 "alone. What looks from one token to another is a kind of its own: "
                 "hf.survey(…, kinds=[heads.between(query, key)])"
             )
+        if not is_share(at_least):
+            raise ArgumentError(f"at_least={at_least!r}: give the least share of a head's "
+                                f"attention, from 0 to 1")  # fmt: skip
         wanted = [n for n, text in enumerate(self.given.texts)
                   if text == key or text.strip() == key.strip()]  # fmt: skip
         if not wanted:
