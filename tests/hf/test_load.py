@@ -187,6 +187,8 @@ def test_what_a_model_cannot_be_asked(minilm: Any) -> None:
         (lambda: minilm.capture(["one", "two"]), "the text is a list: give one string"),
         (lambda: minilm.capture("one", tokens=-1), "tokens=-1: give the number of tokens to keep"),
         (lambda: minilm.capture("one", generate=-1), "generate=-1: give the number"),
+        (lambda: minilm.capture("one", generate="x"), "generate='x': give the number"),
+        (lambda: minilm.capture("one", tokens=1.5), "tokens=1.5: give the number"),
     ):
         with pytest.raises(ValueError, match=message):
             wrong()

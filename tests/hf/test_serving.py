@@ -45,6 +45,17 @@ def test_packed_sequences_see_themselves_alone() -> None:
             model(ids, **same, **{**packed, "cu_seq_lens_k": starts[:2]})
 
 
+def test_serving_takes_what_load_gives_and_nothing_else() -> None:
+    model = llama()
+    with hf.serving(hf.Loaded(model)) as served:
+        assert served is model
+        assert model.config._attn_implementation == "limelight_flash"
+    assert model.config._attn_implementation == "sdpa"
+    for given in (None, torch.nn.Linear(1, 1), "smollm2"):
+        with pytest.raises(ArgumentError, match="takes a Transformers model"), hf.serving(given):
+            raise AssertionError
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.slow
 def test_continuous_batching_writes_what_sdpa_writes() -> None:

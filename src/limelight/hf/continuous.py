@@ -19,18 +19,22 @@ from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from limelight.errors import ArgumentError
+from limelight.hf.projections import transformer
 from limelight.torch.paged import Plan
 
 NAME = "limelight_flash"
 
 
 @contextmanager
-def serving(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
+def serving(model: Any) -> Iterator[PreTrainedModel]:
     """The model on limelight for continuous batching, and afterwards as it was.
 
     with limelight.hf.serving(model):
         answers = model.generate_batch(prompts, generation_config=…)
+
+    Of what limelight.hf.load gives, the Transformers model in it comes back.
     """
+    model = transformer(model)
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, no_mask)
     before = model.config._attn_implementation

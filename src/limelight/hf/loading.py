@@ -25,6 +25,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from limelight.arrays import is_integer
 from limelight.capture import Capture
 from limelight.errors import ArgumentError, FileError
 from limelight.hf.capturing import capture
@@ -69,8 +70,8 @@ class Loaded:
             return self.processor(images=open_image(image), return_tensors="pt")
         if not isinstance(text, str):
             raise ArgumentError(f"the text is a {type(text).__name__}: give one string")
-        if tokens is not None and tokens < 1:
-            raise ArgumentError(f"tokens={tokens}: give the number of tokens to keep, at least 1")
+        if tokens is not None and (not is_integer(tokens) or tokens < 1):
+            raise ArgumentError(f"tokens={tokens!r}: give the number of tokens to keep, at least 1")
         if self.tokenizer is None:
             raise ArgumentError(f"{self.name} has no tokenizer: give it an image")
         found = self.tokenizer(text, return_tensors="pt", verbose=False)
@@ -102,8 +103,8 @@ class Loaded:
         `generate` lets it write so many tokens more (greedily); the capture holds them too, but for
         the last, which nothing has looked at yet.
         """
-        if generate < 0:
-            raise ArgumentError(f"generate={generate}: give the number of tokens to write, or 0")
+        if not is_integer(generate) or generate < 0:
+            raise ArgumentError(f"generate={generate!r}: give the number of tokens to write, or 0")
         given = self.inputs(text, image, tokens=tokens)
         facts = {} if text is None else {"text": text[:KEPT_TEXT]}
         model = self.model
