@@ -146,7 +146,7 @@ def of_lists(given: Any, name: str) -> NDArray[Any]:
 def as_array(array: Any, name: str = "the array") -> NDArray[Any]:
     """As a NumPy array, whatever framework it is of, or of lists; bfloat16 widened."""
     found = of_lists(as_numpy(array), name)
-    return found.astype(np.float32) if found.dtype.name == "bfloat16" else found
+    return found.astype(np.float32) if dtype_name(found) == "bfloat16" else found
 
 
 def jsonable(array: Any) -> Any:

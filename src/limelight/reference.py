@@ -92,13 +92,13 @@ def products(query: NDArray[Any], key: NDArray[Any]) -> NDArray[Any]:
     are what their sum rounds to.
     """
     raw: NDArray[Any] = query @ key.swapaxes(-1, -2)
-    lost = ~np.isfinite(raw)
-    if not lost.any():
+    sound = np.isfinite(raw)
+    if sound.all():
         return raw
     (q, up), (k, across) = _near_one(query), _near_one(key)
-    lost &= np.isfinite(query).all(-1)[..., :, None] & np.isfinite(key).all(-1)[..., None, :]
+    given = np.isfinite(query).all(-1)[..., :, None] & np.isfinite(key).all(-1)[..., None, :]
     again = np.ldexp(q @ k.swapaxes(-1, -2), up[..., :, None] + across[..., None, :])
-    return np.where(lost, again, raw).astype(raw.dtype)
+    return np.where(given & ~sound, again, raw).astype(raw.dtype)
 
 
 def _near_one(vectors: NDArray[Any]) -> tuple[Array, NDArray[np.int32]]:

@@ -184,8 +184,9 @@ def _rows(call: Call, head: _Head, start: int) -> tuple[Array, Array, Array, Arr
     whole = np.where(total == 0, 1.0, total)
     entropy = np.maximum(np.where(total == 0, 0.0, np.log(whole) - moment / whole), 0.0)
     logsumexp = np.where(total == 0, -np.inf, m + np.log(whole))
-    output = np.where(seen[..., None], out / whole[..., None], 0.0)
-    return output, logsumexp, max_logit, entropy
+    out /= whole[..., None]
+    out[~seen] = 0.0
+    return out, logsumexp, max_logit, entropy
 
 
 def _parts(call: Call, head: _Head, start: int) -> tuple[Array, Array]:
