@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -649,6 +650,17 @@ def test_boards_that_are_not_installed(package: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ArgumentError, match=f"not installed: pip install {package}"):
         Monitor(Language(), **{package: True})
+
+
+@pytest.mark.parametrize("board", ["tensorboard", "wandb", "mlflow"])
+def test_boards_that_are_none(board: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(log_metrics=print))
+    given = True if board == "tensorboard" else 3  # no folder of the name True
+    with pytest.raises(ArgumentError, match=f"{board}={given}: give "):
+        Monitor(Language(), **{board: given})
+    assert not list(tmp_path.iterdir())
+    assert not bridge.listening
 
 
 def test_without_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

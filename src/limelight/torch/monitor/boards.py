@@ -6,6 +6,7 @@ Each takes the scalars of one record. None is imported unless it is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from os import PathLike
 from typing import Any, Protocol
 
 from limelight.errors import ArgumentError
@@ -25,6 +26,10 @@ class TensorBoard:
     def __init__(self, target: Any) -> None:
         self._writer, self._owns = target, not hasattr(target, "add_scalar")
         if self._owns:
+            if not isinstance(target, (str, PathLike)):
+                raise ArgumentError(
+                    f"tensorboard={target!r}: give a directory, or an open SummaryWriter"
+                )
             try:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError:
@@ -85,6 +90,11 @@ class MLflow:
                     "mlflow=True takes the run that is active: call mlflow.start_run() first"
                 )
             target = active.info.run_id
+        if not isinstance(target, str):
+            raise ArgumentError(
+                f"mlflow={target!r}: give the id of a run, run.info.run_id, or True for the active "
+                f"one"
+            )
         self._log, self._run = mlflow.log_metrics, target
 
     def add(self, scalars: dict[str, float], step: int) -> None:
