@@ -15,7 +15,7 @@ import pytest
 import limelight as ll
 from limelight import pictures
 from limelight.capture import Capture, Site
-from limelight.errors import ArgumentError, FileError, LimelightError, ShapeError
+from limelight.errors import ArgumentError, DtypeError, FileError, LimelightError, ShapeError
 from limelight.looking.heatmap import heatmap
 from limelight.looking.weights import weights
 from limelight.pictures import Picture, fonts, lettering
@@ -335,20 +335,35 @@ def test_saved_by_the_name(tmp_path: Path) -> None:
         ArgumentError, match=r"a.gif ends in .gif: give a name that ends in .svg, .png or .pdf"
     ):
         drawn.save(tmp_path / "a.gif")
+    with pytest.raises(ArgumentError, match="a file is named by a text or a Path, and None is"):
+        drawn.save(None)
     with pytest.raises(FileError, match=r"cannot be written: No such file or directory"):
         drawn.save(tmp_path / "none" / "a.svg")
 
 
 def test_a_heatmap_shows_itself() -> None:
     seen = some()
-    assert seen._repr_html_().startswith("<svg")
+    assert seen._repr_html_() == pictures.heatmap(seen, theme="auto").svg()  # as the page is
     assert seen._repr_png_().startswith(b"\x89PNG")
+
+
+def test_tensors_are_drawn_as_arrays_are() -> None:
+    torch = pytest.importorskip("torch")
+    cells = torch.rand(4, 4).softmax(-1)
+    for draw in (pictures.heatmap, pictures.lines):
+        drawn = draw(cells.numpy()).svg()
+        assert draw(cells.clone().requires_grad_()).svg() == drawn
+        draw(cells.bfloat16())
+    pictures.patches(IMAGE, cells.bfloat16())
 
 
 IMAGE = np.zeros((8, 8, 3), np.uint8)
 WRONG: list[tuple[Any, type[LimelightError], str]] = [
     (lambda: pictures.heatmap(np.zeros(3)), ShapeError, r"weights of shape \(3,\) are no heat-map"),
     (lambda: pictures.heatmap(np.zeros((0, 3))), ShapeError, "are no heat-map: give .rows, columns."),
+    (lambda: pictures.heatmap([["a"]]), DtypeError, "weights are numbers, and these are <U1"),
+    (lambda: pictures.lines([[1], [1, 2]]), ShapeError, "the table of weights is a ragged list"),
+    (lambda: pictures.patches(IMAGE, None), DtypeError, "weights are numbers, and these are object"),
     (lambda: pictures.heatmap(some(), tokens=["a"]), ArgumentError, "tokens has 1 names, but the map shows positions up to 13"),
     (lambda: pictures.heatmap(some(), theme="x"), ArgumentError, "theme='x': choose light or dark"),
     (lambda: pictures.lines(np.zeros((2, 2, 2))), ShapeError, "lines need one head"),

@@ -84,7 +84,7 @@ class Heatmap:
         return self.png() if self.values.size else None
 
     def _repr_html_(self) -> str | None:
-        return self.svg() if self.values.size else None
+        return self.svg(theme="auto") if self.values.size else None
 
 
 def heatmap(
