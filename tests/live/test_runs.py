@@ -108,6 +108,8 @@ def test_writing_is_ruled_by_temperature_top_k_and_seed(gpt: live.Model) -> None
     assert (
         gpt.write(LINE, 24, temperature=5.0, top_k=1, seed=3).text[: len(LINE) + 12] == greedy.text
     )
+    for least in (1e-300, 5e-324):
+        assert gpt.write(LINE, 12, temperature=least, seed=1).text == greedy.text
     seen: list[str] = []
     gpt.write(LINE, 3, progress=seen.append)
     assert "".join(seen) == greedy.text[len(LINE) :][:3]
@@ -164,7 +166,10 @@ def test_what_is_refused(gpt: live.Model, tmp_path: Path) -> None:
         gpt.run(LINE).then(65)
     with pytest.raises(ArgumentError, match='the logits of all: run\\(text, keep="all"\\)'):
         gpt.run(LINE).loss  # noqa: B018
-    for wrong in ({"temperature": -1.0}, {"temperature": float("nan")}, {"top_k": 0}):
+    for wrong in (
+        {"temperature": -1.0}, {"temperature": float("nan")}, {"temperature": "a"}, {"top_k": 0},
+        {"seed": -1}, {"seed": "a"},
+    ):  # fmt: skip
         with pytest.raises(ArgumentError, match=next(iter(wrong))):
             gpt.write(LINE, 1, **wrong)
     with pytest.raises(ArgumentError, match="at least 1"):

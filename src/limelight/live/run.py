@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -134,10 +135,12 @@ class Run:
         """
         if not is_integer(n) or n < 0:
             raise ArgumentError(f"write({n!r}): give how many tokens, 0 or more")
-        if not temperature >= 0:
+        if not isinstance(temperature, Real) or not temperature >= 0:
             raise ArgumentError(f"temperature={temperature!r}: 0 takes the likeliest, 1 draws")
         if top_k is not None and (not is_integer(top_k) or top_k < 1):
             raise ArgumentError(f"top_k={top_k!r}: give at least 1, or None for all")
+        if not is_integer(seed) or seed < 0:
+            raise ArgumentError(f"seed={seed!r}: give a whole number ≥ 0")
         chance, run = np.random.default_rng(seed), self
         for _ in range(min(n, self.model.decoder.length - len(self.ids))):
             token = _draw(run.last, temperature, top_k, chance)
@@ -205,5 +208,7 @@ def _draw(logits: Array, temperature: float, top_k: int | None, chance: Any) -> 
     if top_k is not None and top_k < len(logits):
         held = np.argpartition(-logits, top_k - 1)[:top_k]
         held.sort()
-    shares = np.exp(log_softmax(logits[held] / temperature))
+    apart = logits[held].astype(np.float64) - logits[held].max()  # 0 for the likeliest
+    with np.errstate(over="ignore"):  # a small temperature leaves the likeliest alone
+        shares = np.exp(log_softmax(apart / temperature))
     return int(chance.choice(held, p=shares / shares.sum()))
