@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 import pytest
 
-from limelight.errors import FileError
-from limelight.writing.files import whole
+from limelight.errors import ArgumentError, FileError
+from limelight.writing.files import as_path, whole
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -33,6 +33,17 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
         file.write(b"after")
     assert target.read_bytes() == b"after"
     assert os.listdir(tmp_path) == ["x"]
+
+
+def test_what_names_no_file_is_refused() -> None:
+    for given in (None, 5, b"x", ["x"]):
+        with (
+            pytest.raises(ArgumentError, match=r"a file is named by a text or a Path, and .* is"),
+            whole(given),  # type: ignore[arg-type]
+        ):
+            raise AssertionError
+    with pytest.raises(FileError, match="it holds a NUL character"):
+        as_path("a\0b")
 
 
 def test_a_link_stays_one(tmp_path: Path) -> None:

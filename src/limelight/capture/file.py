@@ -23,6 +23,7 @@ from limelight.errors import ArgumentError, FileError, LimelightError
 from limelight.intake import ANEW, from_json, open_plain
 from limelight.masks import Mask
 from limelight.masks import file as mask_file
+from limelight.writing.files import as_path
 
 FORMAT, VERSION, MARK = "limelight-capture", 1, "limelight"
 MOST_SITES = 16_384
@@ -90,7 +91,7 @@ def load(
     numbers: bool = True,
 ) -> Capture:
     """The capture in a file; `file`, `verify`, `mapped` and `numbers` as in tensors.read."""
-    target = tensors.as_file(path)
+    target = as_path(path)
     with open_plain(target) if file is None else nullcontext(file) as opened:
         parts, texts = tensors.read(
             path, file=opened, mark=MARK, verify=verify, mapped=mapped, numbers=numbers

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.errors import ArgumentError, FileError
+from limelight.errors import FileError
 from limelight.intake import ANEW, from_json, memory, open_plain, reading, state
 from limelight.writing.files import as_path, whole
 
@@ -50,7 +50,7 @@ def write(
     path: str | os.PathLike[str], tensors: Mapping[str, Array], texts: Mapping[str, str]
 ) -> None:
     """The tensors and texts as a file; booleans become bytes."""
-    target = as_file(path)
+    target = as_path(path)
     named = {
         name: np.ascontiguousarray(array, np.uint8 if array.dtype == np.bool_ else None)
         for name, array in tensors.items()
@@ -82,13 +82,6 @@ def write(
         file.write(encoded)
         for name in order:
             file.write(_bytes(named[name]))
-
-
-def as_file(path: Any) -> Path:
-    """The path of a file, from what a caller gave as one."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise ArgumentError(f"a file is named by a text or a Path, and {path!r} is neither")
-    return as_path(path)
 
 
 class Foreign(FileError):
@@ -134,7 +127,7 @@ def read(
              cuts the file short the system ends whatever process looks at what is gone
     numbers  False leaves the floats out: their arrays have the right shapes and no memory
     """
-    target = as_file(path)
+    target = as_path(path)
     with open_plain(target) if file is None else _lent(file) as opened, reading(target):
         try:
             return _read(target, opened, mark, verify and numbers, mapped, numbers)

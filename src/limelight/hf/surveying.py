@@ -25,7 +25,6 @@ from transformers import PreTrainedModel
 
 from limelight import __version__
 from limelight.arrays import as_numpy, is_integer
-from limelight.capture.tensors import as_file
 from limelight.errors import ArgumentError
 from limelight.heads import KINDS, Kind
 from limelight.heads.kinds import known_kinds
@@ -39,6 +38,7 @@ from limelight.hf.summing import Batch, Ground, measure
 from limelight.survey import Passage, Survey, passages
 from limelight.survey.passages import CHARACTERS
 from limelight.survey.tally import Measured, Tally, Text
+from limelight.writing.files import as_path
 
 TOKENS = 512  # of a text, unless told
 CHUNK = 64  # texts that are sorted by length together
@@ -101,7 +101,7 @@ def survey(
     facts = {"model": settings["model"], "class": type(model).__name__,
              "made": f"limelight.hf.survey, limelight {__version__}", **facts}  # fmt: skip
     begun, tally = time.monotonic(), None
-    held = None if checkpoint is None else Unfinished(as_file(checkpoint), settings)
+    held = None if checkpoint is None else Unfinished(as_path(checkpoint), settings)
     if held is not None and (kept := held.resume(stream)) is not None:
         tally = Tally(_with_targets(kept, known))
     done = stream.read

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from limelight.errors import ArgumentError
 from limelight.views.palette import theme_of
-from limelight.writing.files import whole, wrong_ending
+from limelight.writing.files import as_path, whole, wrong_ending
 
 ENDINGS = (".svg", ".png", ".pdf")  # of files that a picture is written to
 
@@ -123,7 +123,7 @@ class Picture:
 
     def save(self, path: str | Path, ratio: float = 2.0) -> None:
         """Written to a file, by its name's ending: .svg, .png or .pdf."""
-        path = Path(path)
+        path = as_path(path)
         if wrong := wrong_ending(path, ENDINGS):
             raise ArgumentError(wrong)
         made = {".svg": lambda: self.svg().encode(), ".png": lambda: self.png(ratio)}

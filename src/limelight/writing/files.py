@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from limelight.errors import FileError
+from limelight.errors import ArgumentError, FileError
 
 try:
     import fcntl
@@ -23,6 +23,8 @@ JUST_BEGUN = 60  # seconds for which an empty part may be one that its writer ha
 
 def as_path(path: str | os.PathLike[str]) -> Path:
     """The path, unless no file can have it."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentError(f"a file is named by a text or a Path, and {path!r} is neither")
     if "\0" in str(path):
         raise FileError(f"{str(path)!r} names no file: it holds a NUL character")
     return Path(path)
