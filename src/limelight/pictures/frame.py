@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from limelight.arrays import as_array
+from limelight.errors import DtypeError
 from limelight.pictures import lettering
 from limelight.pictures.scene import Box, Label, Mark, Pixels, Stroke
 from limelight.pictures.tokens import visible
@@ -33,6 +37,15 @@ def number(value: float) -> str:
         mantissa, _, power = f"{value:.2e}".partition("e")
         text = f"{mantissa.rstrip('0').rstrip('.')}e{int(power)}"
     return text.replace("-", "−")
+
+
+def table(weights: Any) -> NDArray[np.float64]:
+    """Weights of any framework in float64; of a masked array the mask stays."""
+    masked = isinstance(weights, np.ma.MaskedArray)
+    given = weights if masked else as_array(weights, "the table of weights")
+    if given.dtype.kind not in "fiub":
+        raise DtypeError(f"weights are numbers, and these are {given.dtype}")
+    return given.astype(np.float64)
 
 
 def heading(title: str, below: str, theme: Theme) -> tuple[list[Mark], float]:

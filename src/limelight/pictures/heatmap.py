@@ -109,7 +109,7 @@ def heatmap(
 def _facts(seen: Any) -> tuple[NDArray[Any], Any, str, NDArray[np.bool_]]:
     """Values, the spans of queries and keys, how they were pooled, and where nothing is allowed."""
     pooled = hasattr(seen, "pool")
-    values = seen.values if pooled else np.ma.asarray(seen, np.float64)
+    values = seen.values if pooled else np.ma.asarray(frame.table(seen))
     if values.ndim < 2 or 0 in values.shape:
         raise ShapeError(f"weights of shape {values.shape} are no heat-map: give [rows, columns]")
     if pooled:

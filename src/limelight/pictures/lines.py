@@ -34,7 +34,7 @@ def lines(
     tokens        a name for each key; query_tokens for each query where they differ
     rows          only these queries' strokes; the others' names are set back
     """
-    cells = np.asarray(weights, np.float64)
+    cells = np.asarray(frame.table(weights))
     if cells.ndim != 2 or 0 in cells.shape:
         raise ShapeError(f"weights of shape {cells.shape}: lines need one head, [rows, columns]")
     if max(cells.shape) > MOST_TOKENS:

@@ -46,7 +46,7 @@ def patches(
         raise ShapeError(
             f"the image is {picture.dtype} {picture.shape}: give uint8 [height, width, 3]"
         )
-    lit, start = _on_grid(np.asarray(weights, np.float64), grid)
+    lit, start = _on_grid(frame.table(weights), grid)
     outside = 1.0 - float(np.nansum(lit))
     fit = Scale.of(lit, scale, None, high)
     look = theme_of(theme)
