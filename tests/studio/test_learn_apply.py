@@ -55,6 +55,12 @@ def level(part: Any, number: int) -> None:
     assert part.locator("form label").count() == len(first.keys)
 
 
+def test_the_fields_of_a_step_stand_in_a_row(apply: Any) -> None:
+    first, second = (label.bounding_box() for label in apply.locator("form label").all())
+    assert first["y"] == second["y"]
+    assert second["x"] > first["x"] + first["width"]
+
+
 WHOLE = """select => [...select.options].map((option) => {
   const alone = select.cloneNode();
   alone.append(option.cloneNode(true));
