@@ -4,6 +4,7 @@ import { flat, typeset } from "./typeset";
 describe("formulas in a sentence", () => {
   it.each([
     ["with W_Q, W_K and √d_k.", ["with ", { name: "W", low: "Q" }, ", ", { name: "W", low: "K" }, " and ", { name: "√d", low: "k" }, "."]],
+    ["by √dₖ; dₖ = 4", ["by ", { name: "√d", low: "k" }, "; ", { name: "d", low: "k" }, " = 4"]],
     ["‖w·v·W_O‖", ["‖w·v·", { name: "W", low: "O" }, "‖"]],
     ["e^(−1.5 − (−3)) = 4", [{ name: "e", high: "−1.5 − (−3)" }, " = 4"]],
     ["e^(−∞) = 0, e^0 = 1.", [{ name: "e", high: "−∞" }, " = 0, ", { name: "e", high: "0" }, " = 1."]],
