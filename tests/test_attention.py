@@ -371,6 +371,20 @@ def test_a_softcap_that_float32_has_not(softcap: float) -> None:
     assert ll.attention(x, y, value, scale=1.0, softcap=2.0**-126, engine="numpy") == 0.5
 
 
+@pytest.mark.parametrize(("size", "rule"), [
+    (2.0**48, {"scale": -(2.0**-50), "softcap": 1e30}),
+    (1.0, {"scale": 1e20, "softcap": 1e-30}),
+])  # fmt: skip
+def test_a_scale_and_a_softcap_that_are_far_apart(size: float, rule: dict[str, Any]) -> None:
+    x, y = (np.array(rows, np.float32) for rows in ([[3], [0]], [[1], [-1], [0]]))
+    want = ll.weights(x.astype(np.float64) * size, y.astype(np.float64), **rule)
+    for engine in ("auto", "numpy", "reference"):
+        found = ll.weights(x * np.float32(size), y, **rule, engine=engine)
+        np.testing.assert_allclose(found, want, rtol=1e-6)
+    with pytest.raises(ll.LimelightError, match=r"float32 has no .* its digits.*can: auto, ref"):
+        ll.attention(x, y, y, **rule, engine="native")
+
+
 @pytest.mark.parametrize("engine", ["auto", "numpy", "reference"])
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i4"])
 def test_numbers_of_another_byte_order(dtype: str, engine: str) -> None:

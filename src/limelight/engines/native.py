@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from limelight.arrays import consecutive, output_like
-from limelight.call import Call, beyond_float32
+from limelight.call import LARGEST_FLOAT32, LEAST_FLOAT32, Call, beyond_float32
 from limelight.dropout import Dropout
 from limelight.engines import _numpy_pool
 from limelight.engines._numpy_pool import strongest as strongest
@@ -47,7 +47,13 @@ def missing() -> str | None:
     return _WHY if _native is None else None
 
 
-cannot = beyond_float32
+def cannot(call: Call) -> str | None:
+    reason = beyond_float32(call)
+    if reason is None and call.softcap is not None and call.scale:
+        ratio = abs(call.scale) / call.softcap
+        if not LEAST_FLOAT32 <= ratio <= LARGEST_FLOAT32:
+            return f"it divides scale by softcap, and float32 has no {ratio:g} in all its digits"
+    return reason
 
 
 def isas() -> list[str]:
