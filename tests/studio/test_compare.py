@@ -90,3 +90,19 @@ def test_a_head_of_another_capture_stands_beside_and_a_link_restores_it(open_tab
         page.keyboard.press(key)
     page.get_by_text("layer 11, head 1, query 3, key 0").wait_for()
     assert "with=3.1&of=llama-paragraph" in page.url
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("bank-river?head=5.4&with=5.4&of=bank-savings", "Weights of layer 5, head 4"),
+        ("llama?head=11.1&with=11.6", "Weights of layer 11"),  # one has words of its own above it
+    ],
+)
+def test_two_maps_stand_level_and_are_as_large(open_tab: Open, path: str, names: str) -> None:
+    page = open_tab(f"#/explore/{path}")
+    maps(page, "Difference of the two heads").wait_for()
+    one, two = (found.bounding_box() for found in maps(page, names).all())
+    assert [one[side] for side in ("y", "width", "height")] == [
+        two[side] for side in ("y", "width", "height")
+    ]
