@@ -63,6 +63,14 @@ def test_a_processor_of_the_models_own(tmp_path: Path) -> None:
                          image_std=[0.3] * 3).save_pretrained(folder)  # fmt: skip
     found = hf.load(folder).capture(image=folders.picture(tmp_path / "a.png"))
     np.testing.assert_allclose(found.image[0, 2, 2], [20, 220, 20], atol=1)
+    image = pytest.importorskip("PIL.Image")
+    loaded, drawn = hf.load(folder), image.open(tmp_path / "a.png")
+    for mode in ("RGB", "RGBA", "CMYK", "L", "P", "1"):
+        other = loaded.capture(image=drawn.convert(mode))
+        assert other.image.shape == found.image.shape
+    for bad in (np.zeros((8, 8, 3), np.uint8), 5, b"a.png"):
+        with pytest.raises(ValueError, match=r"the image is a .*: give a file's path or a PIL"):
+            loaded.capture(image=bad)
 
 
 class Trap:

@@ -266,6 +266,8 @@ def test_refusals_name_the_way_out(tmp_path: Path) -> None:
     ):
         with pytest.raises((ArgumentError, FileError), match=said):
             hf.survey(model, texts)
+    with pytest.raises(ArgumentError, match="ViTModel reads no tokens: a survey is of texts"):
+        hf.survey(systems.build("vit", torch.float32), [[1]])
     with pytest.raises(ArgumentError, match=r"model\.get_encoder"):
         hf.survey(systems.build("t5", torch.float32), [[1]])
     with pytest.raises(ArgumentError, match="reads from 1 to 2,048 tokens"):

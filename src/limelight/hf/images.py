@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from limelight.errors import FileError
+from limelight.errors import ArgumentError, FileError
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,18 @@ def image_processor(folder: Path, config: Any) -> Any:
 
 
 def open_image(image: Any) -> Any:
-    """A PIL image from a file's path; a PIL image as it is."""
+    """A PIL image in colours, from a file's path or from any PIL image."""
     if importlib.util.find_spec("PIL") is None:
         raise FileError("opening images needs the pillow package: pip install pillow")
     from PIL import Image
 
     if isinstance(image, Image.Image):
-        return image
+        return image.convert("RGB")
+    if not isinstance(image, (str, os.PathLike)):
+        raise ArgumentError(
+            f"the image is a {type(image).__name__}: give a file's path or a PIL image, as "
+            f"PIL.Image.fromarray makes one of an array"
+        )
     path = Path(image)
     if not os.path.isfile(path):
         raise FileError(f"{path}: there is no such file: give the path of an image")

@@ -366,6 +366,11 @@ def _check(model: Any, tokens: int | None) -> int:
             f"{type(model).__name__} computes its attention by itself and hands out its weights "
             f"alone: limelight.hf.capture keeps those of a text"
         )
+    if not hasattr(model.config.get_text_config(), "vocab_size"):
+        raise ArgumentError(
+            f"{type(model).__name__} reads no tokens: a survey is of texts. limelight.hf.capture "
+            f"keeps what it does on an image"
+        )
     reads = getattr(model.config.get_text_config(), "max_position_embeddings", None) or MOST_TOKENS
     most = min(reads, MOST_TOKENS)
     tokens = min(TOKENS, most) if tokens is None else tokens
