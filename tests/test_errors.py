@@ -63,6 +63,7 @@ def call(q: Any = X, k: Any = X, v: Any = X, **same: Any) -> Any:
         (lambda: call(scale=float("inf")), ArgumentError, "scale=inf is not finite"),
         (lambda: call(scale="x"), ArgumentError, "scale='x' is not a number"),
         (lambda: call(scale="2"), ArgumentError, "scale='2' is not a number"),
+        (lambda: call(scale=b"2"), ArgumentError, "scale=b'2' is not a number"),
         (lambda: call(scale=10**400), ArgumentError, "scale is a whole number beyond float64: it mult"),
         (lambda: call(softcap=10**400), ArgumentError, "softcap is a whole number beyond float64"),
         (lambda: call(engine="cuda"), EngineError, "no engine 'cuda': choose auto, reference, numpy"),

@@ -432,7 +432,7 @@ def check_value(value: Any) -> None:
 
 def _number(value: Any, name: str, meaning: str) -> float:
     try:
-        if isinstance(value, str):  # float() reads texts too
+        if isinstance(value, (str, bytes)):  # float() reads texts too
             raise TypeError
         number = float(value)
     except OverflowError:

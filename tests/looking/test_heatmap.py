@@ -19,7 +19,7 @@ import limelight as ll
 from limelight import reference
 from limelight.call import Call, prepare
 from limelight.engines import find
-from limelight.errors import ArgumentError, EngineError, ShapeError
+from limelight.errors import ArgumentError, DtypeError, EngineError, ShapeError
 from limelight.looking import regions
 from limelight.looking.heatmap import Heatmap, heatmap, heatmap_of, pooled
 from limelight.looking.weights import (
@@ -615,6 +615,12 @@ def test_more_errors() -> None:
         ShapeError, match=r"logsumexp has shape \(4,\), but one number a row is \(9,\)"
     ):
         heatmap(QUERY, KEY, logsumexp=np.zeros(4))
+    for wrong, said in ((["a"] * 9, "the logsumexp has dtype <U1: attention takes float64"),
+                        ([1j] * 9, "the logsumexp has dtype complex128"),
+                        ([0, [0]], "the logsumexp is a ragged list")):  # fmt: skip
+        for look in (weights, top, received, heatmap):
+            with pytest.raises((DtypeError, ShapeError), match=said):
+                look(QUERY, KEY, logsumexp=wrong)
     with pytest.raises(EngineError, match="there is no engine 'cuda'"):
         heatmap(QUERY, KEY, engine="cuda")
     big = np.broadcast_to(np.float32(0), (32_768, 4))

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.arrays import as_array, is_integer, is_torch
-from limelight.call import Call, prepare
+from limelight.call import Call, as_float, prepare
 from limelight.engines import choose, find
 from limelight.engines import numpy as numpy_engine
 from limelight.engines.protocol import Looks
@@ -299,7 +299,7 @@ def check_logsumexp(call: Call, logsumexp: Any) -> Array | None:
     """One that the caller has from an earlier pass, as [B, Hq, Nq]."""
     if logsumexp is None:
         return None
-    array = as_array(logsumexp)
+    array: Array = as_float(as_array(logsumexp, "the logsumexp"), "the logsumexp")
     lead = call.batch_shape if call.headless else (*call.batch_shape, call.query_heads)
     if array.shape != (*lead, call.queries):
         raise ShapeError(
