@@ -91,11 +91,23 @@ def test_no_number_is_ever_cut(names: list[str], heads: int, columns: int, tmp_p
     assert ("▅" in text) == (columns >= 40 or heads < 4)
 
 
-def test_a_record_without_sites_has_a_table_too(tmp_path: Path) -> None:
+def test_a_record_without_sites_says_what_is_seen(tmp_path: Path) -> None:
     path = write(tmp_path / "run.jsonl", [], 4)
     result = CliRunner(env={"COLUMNS": "40"}).invoke(app, ["watch", str(path), "--once"])
     assert result.exit_code == 0, result.stderr
-    assert "saturated" in result.stdout
+    assert "no attention was seen" in result.stdout
+    assert "sdpa=True" in result.stdout
+
+
+def test_numbers_below_zero_have_a_minus(tmp_path: Path) -> None:
+    path = write(tmp_path / "run.jsonl", PLAIN[:1], 1)
+    *_, last = path.read_text().splitlines()
+    record = json.loads(last) | {"loss": -0.5, "lr": 2e-05}
+    record["sites"][0]["max_logit"] = [-1.25]
+    path.write_text(json.dumps(HEADER) + "\n" + json.dumps(record) + "\n")
+    text = CliRunner().invoke(app, ["watch", str(path), "--once"]).stdout
+    assert "loss −0.5  lr 2e−05" in text
+    assert "−1.25" in text
 
 
 def test_names_keep_what_tells_them_apart() -> None:

@@ -138,6 +138,25 @@ def test_a_run_that_is_no_longer_written_is_not_live(
     page.close()
 
 
+def test_one_record_is_a_dot_and_no_attention_is_said(
+    browser: Any, start_studio: Callable[..., Running], tmp_path: Path
+) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    lines = samples.run_lines(1)
+    lines[1] |= {"loss": 0.5, "sites": []}
+    samples.write_lines(folder / "first.jsonl", lines)
+    running = start_studio(folder=folder)
+    page = browser.new_page()
+    page.goto(f"{running.origin}/?token={running.token}#/watch/first")
+    page.get_by_text("1 record, up to step 0 · 0 heads").wait_for()
+    page.get_by_text("No attention was seen. A monitor sees").wait_for()
+    line = page.locator("figure", has_text="Loss").locator("path.mean")
+    assert re.fullmatch(r"M(\S+ \S+)L\1", line.get_attribute("d"))
+    assert line.evaluate("line => getComputedStyle(line).strokeLinecap") == "round"
+    page.close()
+
+
 def test_damaged_logs_are_named(
     browser: Any, start_studio: Callable[..., Running], tmp_path: Path
 ) -> None:

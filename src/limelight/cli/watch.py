@@ -40,6 +40,8 @@ NUMBERS = ("max logit", "entropy", "spread", "saturated")
 GIVE_WAY = ("spread", "so far", "entropy", "layer", "heads")  # to narrow terminals, in turn
 MOST_LETTERS, LEAST_LETTERS = 8, 3  # of a word in a site's name that is cut
 LEAST_NAME = 6
+UNSEEN = ("no attention was seen: a monitor sees modules of limelight.torch, and with sdpa=True "
+          "torch's scaled_dot_product_attention")  # fmt: skip
 KINDS = (".png", ".svg", ".pdf")  # of files to draw to
 PANELS = {
     "max_logit": "largest logit",
@@ -116,13 +118,15 @@ def view(run: Run) -> Group:
     if run.latest is None:
         return Group(Text(f"{run.tail.path.name}: waiting for the first record"))
     said = (*_alarms(run, run.latest), *_clips(run))
-    return Group(_headline(run, run.latest), *said, _Layers(run, run.latest))
+    shown = _Layers(run, run.latest) if run.latest.sites else Text(UNSEEN)
+    return Group(_headline(run, run.latest), *said, shown)
 
 
 def _headline(run: Run, record: RecordLine) -> Text:
     said = _said(run)
     known = ("kind", "step", "time", "ranks", "sites")
-    numbers = [f"{k} {v:.5g}" for k, v in said.items() if k not in known and _is_number(v)]
+    numbers = [f"{k} {_written(v, '.5g')}" for k, v in said.items()
+               if k not in known and _is_number(v)]  # fmt: skip
     count = said.get("ranks", 1)
     ranks = [f"{count} ranks"] if _is_number(count) and count > 1 else []
     text = Text(f"{run.model or 'model'}  step {record.step:,}", style="bold")
@@ -183,12 +187,12 @@ def _alarm(alarm: AlarmLine, record: RecordLine) -> str:
     several = [site.layer for site in record.sites].count(alarm.layer) > 1
     where = alarm.site if several else f"layer {alarm.layer}"
     figure = alarm.figure.replace("_", " ")
-    rang, step = f"{alarm.value:.4g}", f"step {alarm.step:,}"
+    rang, step = _written(alarm.value, ".4g"), f"step {alarm.step:,}"
     now = [getattr(site, alarm.figure)[alarm.head] for site in record.sites
            if site.name == alarm.site and alarm.step < record.step
            and alarm.head < site.heads]  # fmt: skip
     if now and now[0] is not None:
-        told = f"{figure} {now[0]:.4g} ({rang} when it rang, at {step})"
+        told = f"{figure} {_written(now[0], '.4g')} ({rang} when it rang, at {step})"
     else:
         told = f"{figure} {rang} at {step}, when it rang"
     return f"⚠ {alarm.alarm}: {where}, head {alarm.head}: {told}"
@@ -354,7 +358,11 @@ def _mean(values: list[float]) -> float:
 
 def _show(values: list[float | None], pick: Any, how: str) -> str:
     value = _worst(values, pick)
-    return "–" if value is None else format(value, how)
+    return "–" if value is None else _written(value, how)
+
+
+def _written(value: float, how: str) -> str:
+    return format(value, how).replace("-", "−")
 
 
 def _is_number(value: Any) -> bool:
