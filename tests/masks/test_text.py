@@ -18,6 +18,7 @@ from limelight.masks.text import MOST_CHARACTERS, parse
         ("window(left=None, right=3)", Window(None, 3)),
         ("lengths([2, 5])", Lengths([2, 5])),
         ("documents([0, 0, 1])", Documents([0, 0, 1])),
+        ("documents([[0, 0], [0, 1]])", Documents([[0, 0], [0, 1]])),
         ("causal & window(4, 0) | ~prefix(3)", (Causal() & Window(4, 0)) | ~Prefix(3)),
         ("causal & (window(4, 0) | prefix(3))", Causal() & (Window(4, 0) | Prefix(3))),
     ],

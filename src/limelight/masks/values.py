@@ -336,6 +336,6 @@ def _document_spans(
 def _short(numbers: NDArray[Any]) -> str:
     if numbers.ndim == 0:
         return str(numbers)
-    flat = numbers.reshape(-1)
-    shown = ", ".join(str(n) for n in flat[:8]) + (", …" if flat.size > 8 else "")
+    most = 8 if numbers.ndim == 1 else 3
+    shown = ", ".join(_short(n) for n in numbers[:most]) + (", …" if len(numbers) > most else "")
     return f"[{shown}]"
