@@ -130,6 +130,9 @@ def test_mistakes_are_told() -> None:
     unfit = r"tokens names \[4\] positions, and no site has those: .* \(1, 5, 5\)"
     with pytest.raises(ArgumentError, match=unfit), capture(net, tokens=["abcd"]):
         net(x)
+    unfit = r"real is of \(5, 1\) positions, and no site has those: .* \(1, 5, 5\)"
+    with pytest.raises(ArgumentError, match=unfit), capture(net, real=np.ones((5, 1))):
+        net(x)
     with pytest.raises(ArgumentError, match="takes a torch module, and got int"), capture(3):  # type: ignore[arg-type]
         pass
     with (

@@ -121,13 +121,18 @@ def _sites(
     }  # fmt: skip
     sites = [s for s in recorder.sites if chosen is None or s.layer in chosen]
     found = tuple(replace(site, **names.of(site)) for site in sites)
+    sizes = sorted({(s.batch, s.queries, s.keys) for s in found})
+    there = f"no site has those: they are (batch, queries, keys) {', '.join(map(str, sizes[:6]))}"
     if (names.tokens or names.query_tokens) and not any(s.tokens or s.query_tokens for s in found):
-        sizes = sorted({(s.batch, s.queries, s.keys) for s in found})
         given = [len(entry) for entry in names.tokens or names.query_tokens]
         raise ArgumentError(
-            f"tokens names {given} positions, and no site has those: they are (batch, queries, "
-            f"keys) {', '.join(map(str, sizes[:6]))}. Give one sequence of texts for each entry"
+            f"tokens names {given} positions, and {there}. Give one sequence of texts for each "
+            f"entry"
         )
+    real = None if names.real is None else names.real.shape
+    if real is not None and not any(real in ((b, nq), (b, nk)) for b, nq, nk in sizes):
+        raise ArgumentError(f"real is of {real} positions, and {there}. Give [batch, length], True "
+                            f"at text")  # fmt: skip
     return found
 
 
