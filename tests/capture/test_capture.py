@@ -408,6 +408,10 @@ def test_what_could_not_be_opened_is_not_saved(tmp_path: Path) -> None:
     ):
         with pytest.raises(ll.LimelightError, match=message):
             replace(capture(), **{part: odd}).save(tmp_path / "a")
+    with pytest.raises(
+        ll.LimelightError, match="site s: a site is of queries and keys; of weights"
+    ):
+        Site("s", 0, None, None)  # type: ignore[arg-type]
     with pytest.raises(ll.LimelightError, match="a site's name is a text, and 3 is none"):
         replace(site(), name=3)
     with pytest.raises(ll.LimelightError, match="tokens are not lists of texts"):

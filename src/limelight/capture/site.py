@@ -103,6 +103,9 @@ class Site:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
             raise ArgumentError(f"a site's name is a text, and {self.name!r} is none")
+        if self.query is None or self.key is None:
+            raise ArgumentError(f"site {self.name}: a site is of queries and keys; of weights "
+                                f"Site.from_weights makes one")  # fmt: skip
         for name in ("query", "key", "value", "bias", "sinks", "written", "out"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, as_float(getattr(self, name), name))
