@@ -13,6 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import limelight as ll
 from limelight import reference
 from limelight.call import prepare
+from limelight.torch import attention
 from tests.cases import CASES, HERE, Case, assert_close, eps, plainly, widest
 
 EXACT = [name for name in HERE if widest(name) == np.float64]
@@ -374,15 +375,18 @@ def test_a_softcap_that_float32_has_not(softcap: float) -> None:
 @pytest.mark.parametrize(("size", "rule"), [
     (2.0**48, {"scale": -(2.0**-50), "softcap": 1e30}),
     (1.0, {"scale": 1e20, "softcap": 1e-30}),
+    (2.0**60, {"scale": 1e-20, "softcap": 1e-46}),
 ])  # fmt: skip
 def test_a_scale_and_a_softcap_that_are_far_apart(size: float, rule: dict[str, Any]) -> None:
     x, y = (np.array(rows, np.float32) for rows in ([[3], [0]], [[1], [-1], [0]]))
     want = ll.weights(x.astype(np.float64) * size, y.astype(np.float64), **rule)
-    for engine in ("auto", "numpy", "reference"):
-        found = ll.weights(x * np.float32(size), y, **rule, engine=engine)
-        np.testing.assert_allclose(found, want, rtol=1e-6)
-    with pytest.raises(ll.LimelightError, match=r"float32 has no .* its digits.*can: auto, ref"):
+    x *= np.float32(size)
+    for engine in ("auto", "reference"):
+        np.testing.assert_allclose(ll.weights(x, y, **rule, engine=engine), want, rtol=1e-6)
+    with pytest.raises(ll.LimelightError, match=r"(no .* its digits|too small).*can: auto, ref"):
         ll.attention(x, y, y, **rule, engine="native")
+    tensors = (torch.tensor(array)[None, None] for array in (x, y, y))
+    np.testing.assert_allclose(attention(*tensors, **rule)[0, 0], want @ y, atol=1e-6)
 
 
 @pytest.mark.parametrize("engine", ["auto", "numpy", "reference"])

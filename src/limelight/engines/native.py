@@ -49,11 +49,16 @@ def missing() -> str | None:
 
 def cannot(call: Call) -> str | None:
     reason = beyond_float32(call)
-    if reason is None and call.softcap is not None and call.scale:
+    if reason is None and call.softcap is not None and not bends(call.scale, call.softcap):
         ratio = abs(call.scale) / call.softcap
-        if not LEAST_FLOAT32 <= ratio <= LARGEST_FLOAT32:
-            return f"it divides scale by softcap, and float32 has no {ratio:g} in all its digits"
+        return f"it divides scale by softcap, and float32 has no {ratio:g} in all its digits"
     return reason
+
+
+def bends(scale: float, softcap: float) -> bool:
+    """Whether float32 has a softcap, and what the scores are multiplied with before their tanh."""
+    fits = LEAST_FLOAT32 <= softcap <= LARGEST_FLOAT32
+    return fits and (not scale or LEAST_FLOAT32 <= abs(scale) / softcap <= LARGEST_FLOAT32)
 
 
 def isas() -> list[str]:

@@ -17,6 +17,7 @@ from torch.autograd import forward_ad
 
 from limelight.call import LARGEST_FLOAT32
 from limelight.engines import tensor_path
+from limelight.engines.native import bends
 from limelight.masks import Causal, Window
 from limelight.torch import bridge
 
@@ -53,7 +54,7 @@ def run(
         scale = 1.0 / math.sqrt(size) if size else 0.0
     elif type(scale) is not float or not -LARGEST_FLOAT32 < scale < LARGEST_FLOAT32:
         return None
-    if softcap is not None and (type(softcap) is not float or not 0.0 < softcap < LARGEST_FLOAT32):
+    if softcap is not None and (type(softcap) is not float or not bends(scale, softcap)):
         return None
     output: Tensor | None = _forward(query, key, value, band, scale, softcap, shared)
     return output
