@@ -663,6 +663,26 @@ def test_weights_that_are_already_there(tmp_path: Path) -> None:
     np.testing.assert_allclose(half.weights(), known[0], atol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_given_weights_that_vanished_are_those_of_keys_that_are_seen(
+    dtype: str, tmp_path: Path
+) -> None:
+    known = np.zeros((1, 3, 5, 5), dtype)
+    known[0, 0] = np.eye(5)  # so saturated that the others vanished
+    known[0, 1] = np.tri(5) / np.arange(1, 6)[:, None]
+    Capture((Site.from_weights("a", 0, known),)).save(tmp_path / "a.safetensors", dtype="float16")
+    again = Capture.open(tmp_path / "a.safetensors")[0]
+    for made in (Site.from_weights("a", 0, known), again):
+        health = made.health()
+        assert (made.weights(head=0) == np.eye(5)).all()
+        assert health.keys[0].tolist() == [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [0] * 5]
+        assert health.verdict[0, 0].tolist() == ["", *["saturated"] * 4]
+        assert (health.entropy[0, 0] == 0).all()
+        assert not made.weights(head=2).any()  # rows that see nothing
+        assert np.isnan(made.heatmap((5, 5), head=0).values[0, 1:]).all()
+        assert (made.heatmap((5, 5), head=0).values[4, :4] == 0).all()
+
+
 @pytest.mark.parametrize(
     ("weights", "error", "said"),
     [

@@ -42,6 +42,7 @@ Seen = TypeVar("Seen", Array, "Heatmap", "Top")
 KINDS = ("self", "cross")
 ROUNDED = 1e-2  # what a row of weights in a half type may lack to 1
 LEAST_SHARE = 1e-30  # of the longest value: a value of nothing is seen, and dark
+VANISHED = -800.0  # a logit of which e to it is 0, in float64 too, and that hides nothing
 SUMMED = 1 << 18  # keys up to which a cell's row is summed anew: a tenth of a second or so
 
 
@@ -197,9 +198,11 @@ class Site:
         """A site of weights that are already there, [B, H, Nq, Nk], from any framework.
 
         Its logits are the logarithms of the weights, so that everything that looks, judges, draws
-        and saves takes it as it takes any other; a cell shows its weight and no arithmetic. A
-        weight of 0 is a key that the row may not see. Tokens may come as a tokenizer spells them;
-        `value` is [B, H, Nk, Dv], or of fewer heads that the weights' heads share.
+        and saves takes it as it takes any other; a cell shows its weight and no arithmetic. A key
+        that gets 0 in every head is one that the row may not see; where another head gives it
+        something, it is seen, and too little to be told from 0, as in a saturated row. Tokens may
+        come as a tokenizer spells them; `value` is [B, H, Nk, Dv], or of fewer heads that the
+        weights' heads share.
 
         >>> site = Site.from_weights("mine", 0, [[[[1.0, 0.0], [0.25, 0.75]]]])
         >>> site.weights()
@@ -226,6 +229,9 @@ class Site:
         key_heads = shared if shared and heads % shared == 0 else heads
         with np.errstate(divide="ignore"):
             bias = np.log(given)
+        none = given == 0
+        seen = ~none.all(axis=1, keepdims=True) & (total != 0)[..., None]
+        bias[none & seen] = VANISHED
         return cls(
             name, layer, np.zeros((batch, heads, queries, 1), given.dtype),
             np.zeros((batch, key_heads, keys, 1), given.dtype), value=value, scale=1.0, bias=bias,
