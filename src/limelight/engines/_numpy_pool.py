@@ -89,7 +89,7 @@ def strongest(call: Call, logsumexp: Array, rows: Array, k: int) -> tuple[Array,
                 best = np.take_along_axis(logits, at, axis=1)
                 own_weights = _weights(best, some)
                 to = b, h, slice(start, start + step), slice(0, at.shape[1])
-                columns[to] = np.where(np.isneginf(best), -1, at)
+                columns[to] = np.where(best == -np.inf, -1, at)
                 weights[to] = own_weights
     return columns, weights
 
@@ -112,7 +112,7 @@ def _shift(logsumexp: Array) -> Array:
     off.
     """
     shift = np.array(logsumexp, ndmin=2)
-    shift[np.isneginf(shift)] = 0.0
+    shift[shift == -np.inf] = 0.0
     return shift
 
 
@@ -122,7 +122,7 @@ def _below(logits: Array, shift: Array) -> Array:
     for part in shift[1:]:
         power -= part[:, None]
     if np.isnan(shift).any():
-        power[np.isneginf(logits)] = -np.inf
+        power[logits == -np.inf] = -np.inf
     return power
 
 
@@ -241,10 +241,10 @@ def _logits(
     allowed = call.allowed.tile(rows, columns) if hidden else None
     bias = None if call.bias is None else crop(call.bias, rows, columns)[0, 0]
     cells = logits(call, scores, bias, None if allowed is None else allowed[0, 0])
-    lost = np.isnan(shift.sum(axis=0))
-    if not lost.any():
+    strange = np.isnan(shift)
+    if not strange.any():
         return cells.logits, shift
-    lost = np.broadcast_to(lost[:, None], cells.logits.shape)
+    lost = np.broadcast_to(strange.any(axis=0, keepdims=True).T, cells.logits.shape)
     if cells.allowed is not None:
         lost = lost & cells.allowed
     return np.where(lost, np.nan, cells.logits), shift

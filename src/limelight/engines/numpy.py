@@ -166,7 +166,7 @@ def _rows(call: Call, head: _Head, start: int) -> tuple[Array, Array, Array, Arr
     for tile in _tiles(call, head, start):
         seen |= True if tile.allowed is None else tile.allowed.any(axis=-1)
         new = np.maximum(m, tile.logits.max(axis=-1))
-        y = tile.logits - np.where(np.isneginf(new), 0.0, new)[..., None]
+        y = tile.logits - np.where(new == -np.inf, 0.0, new)[..., None]
         p = np.exp(y)
         total, moment, out = _rescale(m, new, total, moment, out)
         total += p.sum(axis=-1)
@@ -178,7 +178,7 @@ def _rows(call: Call, head: _Head, start: int) -> tuple[Array, Array, Array, Arr
         sinks = call.sinks[head.slice].astype(wide)[:, None]
         new = np.maximum(m, sinks)
         total, moment, out = _rescale(m, new, total, moment, out)
-        p = np.where(np.isneginf(sinks), 0.0, np.exp(sinks - new))
+        p = np.where(sinks == -np.inf, 0.0, np.exp(sinks - new))
         total, moment, m = total + p, moment + np.where(p == 0, 0.0, p * (sinks - new)), new
     total = _summed(total, seen)
     whole = np.where(total == 0, 1.0, total)
@@ -198,15 +198,15 @@ def _parts(call: Call, head: _Head, start: int) -> tuple[Array, Array]:
     for tile in _tiles(call, head, start):
         seen |= True if tile.allowed is None else tile.allowed.any(axis=-1)
         new = np.maximum(m, tile.logits.max(axis=-1))
-        total *= np.where(np.isneginf(m), 0.0, np.exp(m - new))
-        below = np.where(np.isneginf(new), 0.0, new)
+        total *= np.where(m == -np.inf, 0.0, np.exp(m - new))
+        below = np.where(new == -np.inf, 0.0, new)
         total += np.exp(tile.logits - below[..., None]).sum(axis=-1)
         m = new
     if call.sinks is not None:
         sinks = call.sinks[head.slice].astype(wide)[:, None]
         new = np.maximum(m, sinks)
-        total = np.where(np.isneginf(m), 0.0, total * np.exp(m - new))
-        total, m = total + np.where(np.isneginf(sinks), 0.0, np.exp(sinks - new)), new
+        total = np.where(m == -np.inf, 0.0, total * np.exp(m - new))
+        total, m = total + np.where(sinks == -np.inf, 0.0, np.exp(sinks - new)), new
     total = _summed(total, seen)
     return m, np.log(np.where(total == 0, 1.0, total))
 
@@ -220,8 +220,8 @@ def _rescale(
     old: Array, new: Array, total: Array, moment: Array, out: Array
 ) -> tuple[Array, Array, Array]:
     """Bring the sums from the old maximum to the new; nothing was summed where the old is −inf."""
-    gap = np.where(np.isneginf(old), 0.0, old - new)
-    a = np.where(np.isneginf(old), 0.0, np.exp(gap))
+    gap = np.where(old == -np.inf, 0.0, old - new)
+    a = np.where(old == -np.inf, 0.0, np.exp(gap))
     moment = np.where(a == 0, 0.0, a * (moment + gap * total))
     return a * total, moment, a[..., None] * out
 
@@ -239,7 +239,7 @@ def _rows_backward(
     at = head.batch, head.slice, slice(start, start + ROWS)
     wide = head.query.dtype
     logsumexp = state.logsumexp[at].astype(wide)[..., None]
-    empty = np.isneginf(logsumexp)
+    empty = logsumexp == -np.inf
     below = _below(call, head, start, logsumexp)
     grad = grad_output[at].astype(wide)
     query = head.query[:, start : start + ROWS]
