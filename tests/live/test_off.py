@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -206,7 +208,10 @@ def test_what_off_refuses(gpt: live.Model) -> None:
 def test_a_table_to_read(gpt: live.Model) -> None:
     found = gpt.effects(LINE)
     lines = repr(found).splitlines()
-    assert lines[0].startswith("Effects on the log-probability of 'n' next: -0.69")
+    assert lines[0].startswith("Effects on the log-probability of 'n' next: −0.69")
     assert len(lines) == 7
     assert "<caption>" in found._repr_html_()
+    assert "−0.00" not in found._repr_html_() + repr(found)
+    unknown = replace(found, after=np.where(found.after == found.after.max(), np.nan, found.after))
+    assert "nan" not in unknown._repr_html_() + repr(unknown)
     assert found.to_dict()["change"] == found.change.tolist()

@@ -22,7 +22,7 @@ from limelight.cli._edge import (
 )
 from limelight.cli._looking import ForceOption, progress, writable
 from limelight.errors import ArgumentError, FileError
-from limelight.writing.numbers import counted
+from limelight.writing.numbers import counted, fixed, signed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,14 +86,14 @@ def effects(
     layers, heads = found.change.shape
     size = f"{counted(layers, 'layer')} × {counted(heads, 'head')}"
     headline(out, found.source, f"{size}, {counted(len(found.tokens), 'token')}")
-    out.print(f"{found.meaning}: {_signed(found.before, 3)} with every head on", markup=False)
+    out.print(f"{found.meaning}: {fixed(found.before, 3)} with every head on", markup=False)
     out.print("the change with one head off, layers down, heads across\n")
     for view in _tables(out, found):
         show(out, view)
     out.print("the heads that matter most here")
     view = right(table("layer", "head", "change"), 0, 1, 2)
     for layer, head, change in found.strongest(most):
-        view.add_row(str(layer), str(head), _signed(change, 3))
+        view.add_row(str(layer), str(head), signed(change, 3))
     show(out, view)
 
 
@@ -147,7 +147,7 @@ def _tables(out: Console, found: Effects) -> Iterator[Table]:
     from rich.text import Text
 
     change = found.change
-    texts = [[_signed(x, 2) for x in row] for row in change]
+    texts = [[signed(x, 2) for x in row] for row in change]
     wide = max(len(text) for row in texts for text in row) + (1 if narrow(out) else 2)
     step = max(1, (out.width - 12) // wide)
     largest = float(np.nanmax(np.abs(change), initial=0.0)) or 1.0
@@ -164,11 +164,3 @@ def _tables(out: Console, found: Effects) -> Iterator[Table]:
 def _style(share: float) -> str:
     """Bold where a change stands out, dim where it is next to nothing; on any ground."""
     return "bold" if abs(share) >= STRONG else "dim" if not abs(share) >= STRONG / 10 else ""
-
-
-def _signed(value: float, digits: int) -> str:
-    """+0.12, −0.30, and 0.00 for what rounds to it."""
-    if value != value:
-        return "–"
-    text = f"{value:+.{digits}f}".replace("-", "−")
-    return text[1:] if not text.strip("+−0.") else text

@@ -14,6 +14,7 @@ from limelight.errors import ArgumentError
 from limelight.live.measure import Measure
 from limelight.live.off import Off
 from limelight.writing.frames import Frame, Tabular
+from limelight.writing.numbers import fixed, signed
 from limelight.writing.tables import columns, lit
 
 if TYPE_CHECKING:
@@ -98,24 +99,26 @@ class Effects(Tabular):
 
     def lines(self) -> list[tuple[str, ...]]:
         """Headings, then the change of each layer's heads."""
-        rows = [tuple(f"{x:+.2f}".replace("-", "−") for x in row) for row in self.change]
+        rows = [tuple(signed(x, 2) for x in row) for row in self.change]
         return [("layer", *self.names), *((str(n), *row) for n, row in enumerate(rows))]
 
     def __repr__(self) -> str:
-        head = f"Effects on the {self.meaning}: {self.before:.3f} with everything on"
+        head = f"Effects on the {self.meaning}: {fixed(self.before, 3)} with everything on"
         return "\n".join([head, *columns(self.lines())])
 
     def _repr_html_(self) -> str:
-        most = float(np.abs(self.change).max(initial=0.0)) or 1.0
+        shares = np.nan_to_num(np.abs(self.change))
+        shares /= shares.max(initial=0.0) or 1.0
         head, *rows = self.lines()
         body = "".join(
             f"<tr><th>{row[0]}</th>"
-            + "".join(lit(c, abs(x) / most) for c, x in zip(row[1:], change, strict=True))
+            + "".join(lit(c, x) for c, x in zip(row[1:], lights, strict=True))
             + "</tr>"
-            for row, change in zip(rows, self.change, strict=True)
+            for row, lights in zip(rows, shares, strict=True)
         )
         titles = "".join(f"<th>{escape(name)}</th>" for name in head)
-        said = f"{self.meaning}: {self.before:.3f} with everything on; the change without each"
+        before = f"{fixed(self.before, 3)} with everything on"
+        said = f"{self.meaning}: {before}; the change without each"
         return (f"<table><caption>{escape(said)}</caption><thead><tr>{titles}</tr></thead>"
                 f"<tbody>{body}</tbody></table>")  # fmt: skip
 

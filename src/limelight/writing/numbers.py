@@ -40,6 +40,18 @@ def fixed(value: float, digits: int) -> str:
     return f"{value:.{digits}f}".replace("-", "−") if math.isfinite(value) else number(value)
 
 
+def signed(value: float, digits: int) -> str:
+    """A change: its sign in front, none where it rounds to nothing.
+
+    >>> signed(0.125, 2), signed(-0.3, 2), signed(-0.001, 2), signed(math.nan, 2)
+    ('+0.12', '−0.30', '0.00', '–')
+    """
+    if math.isnan(value):
+        return "–"
+    text = f"{value:+.{digits}f}".replace("-", "−")
+    return text if text.strip("+−0.") else text[1:]
+
+
 def parse(text: str) -> float:
     """What a person wrote: "−" is a minus, 1/2 a half, and what is no number is NaN.
 
