@@ -462,7 +462,7 @@ def test_engine_says_what_it_cannot() -> None:
 def _odd() -> list[Any]:
     """The table of numbers that are not finite; what has its own way in the kernels by default."""
     kept = {"-inf in every key", "products of -1e+30, all of one sign", "sinks nan and 0",
-            "-inf in a row of the bias"}  # fmt: skip
+            "-inf in a row of the bias", "logits of −inf and sinks"}  # fmt: skip
     assert kept <= {odd.name for odd in TABLE}
     return [odd if odd.name in kept else later(odd) for odd in TABLE]
 

@@ -192,8 +192,11 @@ def finish(
 ):  # fmt: skip
     """Normalise, add the sink and store."""
     at = (tl.cast(b, tl.int64) * sizes.heads + heads) * sizes.nq + rows
-    if not BIAS:  # e^(-inf - -inf) is no number, and nor is a row of such
-        l = tl.where((m <= LOWEST) & (m != NOTHING), float("nan"), l)
+    if not BIAS:  # e^(-inf - -inf) is no number, and nor is a row of such, unless a sink takes all
+        lost = (m <= LOWEST) & (m != NOTHING)
+        rest = tl.where(sink == NOTHING, float("nan"), 0.0) if SINKS else float("nan")
+        m = tl.where(lost, NOTHING, m)
+        l = tl.where(lost, rest, l)
     highest = tl.where(l == l, m, l)
     factor = tl.where(l > 0.0, 1.0 / l, 0.0)
     factor = tl.where(l == l, factor, l)

@@ -879,7 +879,7 @@ def _finish(p, C: gl.constexpr, b, h, first_row, o, m, l, e, SL: gl.constexpr):
     factor = gl.where(real, 1.0 / l, 0.0)
     if C.SINKS:
         sink = gl.load(p.sinks_ptr + h).to(gl.float32) * LOG2E
-        odd = odd | (gl.abs(top * 0.0 + sink) > LIMIT)
+        odd = odd | ((gl.abs(top * 0.0 + sink) <= LIMIT) == 0)  # also where a sink is no number
         new = gl.where(real, gl.maximum(top, sink), sink)
         a = gl.where(real, exp2(top - new), 0.0)
         ps = exp2(sink - new)
