@@ -212,7 +212,8 @@ def _map(found: Survey, site: str, head: int) -> str:
 def _tokens(found: Survey, site: str, head: int) -> str:
     rows = "".join(
         f"<tr><th>{escape(visible(one['token'], 24))}</th><td>{one['share']:.1%} of all</td>"
-        f"<td>{one['mean']:.2f} each of {one['seen']:,}</td></tr>"
+        f"<td>{one['mean']:.2f} each, seen "
+        f"{'once' if one['seen'] == 1 else counted(one['seen'], 'time')}</td></tr>"
         for one in found.received(site, head, TOKENS)
     )
     return f"<table>{rows}</table>"
