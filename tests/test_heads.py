@@ -402,6 +402,14 @@ def test_what_makes_no_kind(given: Any, said: str) -> None:
         heads.Kind(*given)
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 0, 0), (1, 2, 3, 0), (1, 2, 0, 4), (2, 0, 3, 3)], ids=str)
+def test_weights_without_queries_keys_or_heads_have_no_kinds(shape: tuple[int, ...]) -> None:
+    found = heads.find(ll.Capture((ll.Site.from_weights("a", 0, np.zeros(shape)),)))
+    assert [kinds.shape for kinds in found.scores.values()] == [(1, shape[1])] * len(heads.KINDS)
+    assert all(np.isnan(kinds).all() for kinds in found.scores.values())
+    ll.show(np.zeros(shape), None)
+
+
 def test_what_holds_no_sites() -> None:
     held = ll.captures()["llama"]
     for odd, said in ((3, "got int"), (None, "got NoneType"), ([held[0], "a"], "got str"),

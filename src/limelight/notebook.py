@@ -67,6 +67,7 @@ def show(
     batch         the entry of the batch that is shown
     budget        bytes of data kept in the notebook, so that it draws without a kernel
     """
+    tokens, query_tokens = (() if given is None else given for given in (tokens, query_tokens))
     if isinstance(what, Survey):
         return Page(what)
     if not isinstance(what, Trace | Site | Capture):

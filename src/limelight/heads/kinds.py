@@ -443,7 +443,7 @@ def _visible(call: Call, rows: Array, columns: Array) -> Array:
 def _at(array: Array, rows: Array, columns: Array) -> Array:
     """Single cells of an array [Nq|1, Nk|1]."""
     height, width = array.shape
-    return np.asarray(array[rows if height > 1 else 0, columns if width > 1 else 0])
+    return np.asarray(array[rows if height != 1 else 0, columns if width != 1 else 0])
 
 
 def _is_own(name: str, asked: dict[str, Kind]) -> bool:
@@ -540,7 +540,7 @@ def _first(call: Call) -> Array:
         return np.asarray(first, np.int64)
     found, step = np.full(call.queries, call.keys), max(1, MOST_PAIRS // max(1, call.keys))
     columns = np.arange(call.keys)
-    for start in range(0, call.queries, step):
+    for start in range(0, call.queries if call.keys else 0, step):
         rows = np.arange(start, min(start + step, call.queries))
         tile = call.allowed.tile(rows, columns)
         cells = np.ones((len(rows), call.keys), np.bool_) if tile is None else tile[0, 0]
