@@ -119,7 +119,7 @@ class Program:
         to, *given = x.operands
         if x.opcode.startswith("mov") and (isinstance(to, tuple) or isinstance(given[0], tuple)):
             return [(*one, guard) for one in self._packed(to, given[0])]
-        if x.opcode.endswith("bf16x2") and x.opcode.startswith("setp"):
+        if x.opcode.endswith("f16x2") and x.opcode.startswith("setp"):
             return [(*one, guard) for one in self._pair_compared(x)]
         line, kinds = line_of(x.opcode)
         try:
@@ -162,7 +162,9 @@ class Program:
         found = []
         for i, name in enumerate(names):
             pairs = [self.read(g, np.uint32) for g in x.operands[1:3]]
-            halves = [f"widened(({pair} >> {16 * i}).astype('u2'))" for pair in pairs]
+            halves = [f"({pair} >> {16 * i}).astype('u2')" for pair in pairs]
+            brain = x.opcode.endswith("bf16x2")
+            halves = [f"widened({y})" if brain else f"({y}).view('f2')" for y in halves]
             found.append((f"R[{self.register(name)}]", line.format(*halves)))
         return found
 

@@ -86,6 +86,10 @@ def bits(*numbers: float) -> Any:
     ("mul.rn.bf16x2 %r2, %r3, %r4;", ([0x3F804000], [0x40003F00]), [0x40003F80]),
     ("{ .reg .pred p; setp.leu.f32 p, %r3, %r4; selp.b32 %r2, 1, 0, p; }", (bits(np.nan, 2.0), bits(1.0)), [1, 0]),
     ("{ .reg .pred p; setp.neu.f32 p, %r3, %r4; selp.b32 %r2, 1, 0, p; }", (bits(np.nan, 2.0), bits(2.0)), [1, 0]),
+    *((f"{{ .reg .pred p, q; setp.eq.{kind}x2 p|q, %r3, %r4; selp.b32 %r2, 1, 0, {which}; }}",
+       ([one << 16 | nan, nan << 16 | one], [one << 16 | one]), right)
+      for kind, one, nan in (("bf16", 0x3F80, 0x7FC0), ("f16", 0x3C00, 0x7E00))
+      for which, right in (("p", [0, 1]), ("q", [1, 0]))),
     ("{ .reg .b64 t; mul.wide.u32 t, %r3, %r4; mov.b64 {_, %r2}, t; }", ([1 << 31], [6]), [3]),
     ("{ .reg .b16 a, b; mov.b32 {a, b}, %r3; mov.b32 %r2, {b, a}; }", ([0x12345678],), [0x56781234]),
 ], ids=lambda x: x.split(";")[0] if isinstance(x, str) else "")  # fmt: skip
