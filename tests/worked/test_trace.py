@@ -9,7 +9,7 @@ import pytest
 
 import limelight as ll
 from limelight.call import prepare
-from limelight.errors import ArgumentError, EngineError
+from limelight.errors import ArgumentError, EngineError, ShapeError
 from limelight.worked.cell import cell
 from tests.cases import CASES, HERE, Case
 
@@ -105,6 +105,19 @@ def test_tokens_are_escaped_in_html() -> None:
     trace = ll.trace(x, x, x, tokens=[token, "b"])
     for shown in (trace._repr_html_(), trace.cell(0, 0)._repr_html_()):
         assert "<img" not in shown
+
+
+def test_tokens_may_be_ids() -> None:
+    x = np.eye(2)
+    for ids in ([7, 42], np.array([7, 42]), (i for i in (7, 42))):
+        found = ll.trace(x, x, x, tokens=ids)  # type: ignore[arg-type]
+        assert found.tokens == (("7", "42"), ("7", "42"))
+        json.dumps(found.to_dict())
+        assert "query 1 '42' looks at key 0 '7'" in repr(found.cell(1, 0))
+    pair = ll.trace(x, x, x, tokens=(["a", "b"], np.array([7, 42])))  # type: ignore[arg-type]
+    assert pair.tokens == (("a", "b"), ("7", "42"))
+    with pytest.raises(ShapeError, match="tokens are not a list of texts, one for each key"):
+        ll.trace(x, x, x, tokens=5)  # type: ignore[arg-type]
 
 
 def test_a_cell_of_a_long_row() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from limelight import reference
-from limelight.arrays import as_array, index, jsonable
+from limelight.arrays import as_array, as_numpy, index, jsonable
 from limelight.call import Call, prepare
 from limelight.engines import choose
 from limelight.errors import ArgumentError, ShapeError
@@ -49,8 +49,8 @@ def trace(
     A named `engine` computes the call too: the trace's output and health are then what that engine
     makes of it, beside the steps as they should be.
 
-    `tokens` names the keys, and the queries too (the last ones, where there are fewer); where they
-    differ, give the pair (query tokens, key tokens).
+    `tokens` names the keys, by texts or ids, and the queries too (the last ones, where there are
+    fewer); where they differ, give the pair (query tokens, key tokens).
 
     >>> t = trace([[2, 1]], [[2, 1], [1, 0], [0, -1]], [[10, 0], [0, 8], [1, 1]])
     >>> t
@@ -214,8 +214,13 @@ def _computed(call: Call, engine: str) -> State:
 def _check_tokens(tokens: Any, call: Call) -> Tokens | None:
     if tokens is None:
         return None
-    pair = len(tokens) == 2 and not any(isinstance(part, str) for part in tokens)
-    queries, keys = (tuple(part) for part in (tokens if pair else (tokens, tokens)))
+    try:
+        given = list(as_numpy(tokens))
+        pair = len(given) == 2 and not any(np.ndim(part) == 0 for part in given)  # a text has none
+        queries, keys = (tuple(map(str, part)) for part in (given if pair else (given, given)))
+    except (TypeError, ValueError):
+        raise ShapeError("tokens are not a list of texts, one for each key, nor the pair "
+                         "(query tokens, key tokens)") from None  # fmt: skip
     if not pair and call.queries < call.keys:
         queries = keys[len(keys) - call.queries :]
     if len(queries) != call.queries or len(keys) != call.keys:
