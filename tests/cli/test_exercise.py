@@ -215,3 +215,9 @@ def test_errors(args, message):
     result = run(*args)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_the_command_that_goes_on_stays_on_its_line():
+    words = ["exercise", "--level", "2", "--seed", "5", "--language", "de"]
+    told = CliRunner(env={"COLUMNS": "40"}).invoke(app, words, input="quit\n").stdout
+    assert "\n  limelight exercise --level 2 --seed 5 --step raw --language de\n" in told

@@ -308,7 +308,8 @@ def _solution(out: Console, voice: Voice, task: Exercise) -> None:
 def _stop(out: Console, voice: Voice, progress: Progress) -> None:
     task = progress.exercise
     again = voice.command(f"--level {task.level} --seed {task.seed} --step {progress.step}")
-    out.print(f"{voice.say('Stopped. Go on where you were with:')}\n  {again}")
+    out.print(voice.say("Stopped. Go on where you were with:"))
+    out.print(f"  {again}", soft_wrap=True)  # to be copied whole
 
 
 def _finish(out: Console, voice: Voice, progress: Progress) -> None:
