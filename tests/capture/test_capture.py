@@ -659,7 +659,8 @@ def test_weights_that_are_already_there(tmp_path: Path) -> None:
     Capture((made,)).save(tmp_path / "given.safetensors")
     again = Capture.open(tmp_path / "given.safetensors").sites[0]
     np.testing.assert_allclose(again.weights(batch=1), known[1], atol=1e-6)
-    half = Site.from_weights("half", 0, known.astype(np.float16))
+    half = Site.from_weights("half", 0, known.astype(np.float16), tokens=None, query_tokens=None)
+    assert half.tokens == half.query_tokens == Capture((half,), tokens=None).tokens == ()  # type: ignore[arg-type]
     np.testing.assert_allclose(half.weights(), known[0], atol=1e-3)
 
 

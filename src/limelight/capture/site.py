@@ -550,14 +550,14 @@ def _each(change: Callable[..., Array], *parts: Any) -> Any:
 
 
 def as_labels(entries: Any, name: str) -> Labels:
-    """A tuple of texts for each batch entry; ids become their digits."""
+    """A tuple of texts for each batch entry, none for None; ids become their digits."""
 
     def texts(entry: Any) -> tuple[str, ...]:
         done = type(entry) is tuple and all(type(text) is str for text in entry)
         return entry if done else tuple(str(text) for text in entry)
 
     try:
-        return tuple(texts(entry) for entry in as_numpy(entries))
+        return () if entries is None else tuple(texts(entry) for entry in as_numpy(entries))
     except TypeError:
         raise ShapeError(f"{name} are not lists of texts, one for each batch entry") from None
 
