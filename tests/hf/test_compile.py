@@ -73,4 +73,9 @@ def test_capture_of_a_compiled_model() -> None:
         with hf.capture(model) as found:
             compiled(**given)
         compiled(**given)
+        with hf.capture(compiled) as again:
+            compiled(**given)
     assert len(found) == 2
+    assert [site.name for site in again] == [site.name for site in found]
+    assert again.source["model"] == "LlamaForCausalLM"
+    assert hf.survey(compiled, [[1, 2, 3]]).sites == hf.survey(model, [[1, 2, 3]]).sites

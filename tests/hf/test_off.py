@@ -94,6 +94,24 @@ def test_patching_brings_another_text_s_heads() -> None:
         systems.run(model, "limelight", given)
 
 
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_heads_of_a_compiled_model_go_off_too(wrapped: bool) -> None:
+    """A graph that is finished calls no hooks."""
+    model, given = systems.build("llama", torch.float32), systems.inputs("llama")
+    torch._dynamo.reset()
+    with torch.no_grad():
+        with hf.off(model, heads=[(1, 0)]):
+            expected = model(**given).logits
+        compiled: Any = torch.compile(model, backend="eager") if wrapped else model
+        if not wrapped:
+            model.compile(backend="eager")
+        whole = compiled(**given).logits
+        with hf.off(compiled, heads=[(1, 0)]):
+            torch.testing.assert_close(compiled(**given).logits, expected)
+        torch.testing.assert_close(compiled(**given).logits, whole)
+        assert not torch.allclose(whole, expected)
+
+
 def test_off_by_the_mean_of_what_is_real() -> None:
     model, given = systems.build("llama"), systems.inputs("llama", "right")
     projection = projections(model)[1]

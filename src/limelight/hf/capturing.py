@@ -28,7 +28,7 @@ from limelight.hf.inputs import (
     place_grid,
     texts,
 )
-from limelight.hf.projections import projections
+from limelight.hf.projections import inner, projections
 from limelight.hf.recorder import Recorder
 from limelight.hf.registration import NAME, register
 from limelight.hf.series import Series
@@ -79,7 +79,7 @@ def capture(
     processor = processor or getattr(model, "processor", None)
     check_tokenizer(tokenizer)
     facts = facts_of(model, source)
-    model = getattr(model, "model", model) if not isinstance(model, PreTrainedModel) else model
+    model = inner(model)
     check_free(model)
     if dtype not in DTYPES:
         raise ArgumentError(

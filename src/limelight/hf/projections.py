@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from limelight.arrays import index
 from limelight.errors import ArgumentError
 from limelight.hf.recorder import layer_number
+from limelight.torch.monitor.patch import bare
 from limelight.torch.projections import by_heads
 
 NAMES = ("o_proj", "out_proj", "c_proj", "dense", "out_lin", "wo", "o", "W_O")
@@ -41,9 +42,16 @@ class Projection:
         return by_heads(weight.T if _turned(self.module) else weight, self.heads, size)
 
 
+def inner(model: Any) -> Any:
+    """The Transformers model in what limelight.hf.load gives, and in torch.compile's and DDP's
+    wrappers; anything else as it is."""
+    found = bare(model)
+    return found if isinstance(found, PreTrainedModel) else bare(getattr(found, "model", found))
+
+
 def transformer(model: Any) -> PreTrainedModel:
-    """The Transformers model itself, out of what limelight.hf.load gives."""
-    found = model if isinstance(model, PreTrainedModel) else getattr(model, "model", model)
+    """The Transformers model itself, or an error that says what came."""
+    found = inner(model)
     if not isinstance(found, PreTrainedModel):
         raise ArgumentError(
             f"this takes a Transformers model, and got {type(model).__name__}: give what "

@@ -33,6 +33,7 @@ from limelight.hf.capturing import check_free, facts_of, recording
 from limelight.hf.inputs import check_tokenizer
 from limelight.hf.inputs import texts as labels
 from limelight.hf.loading import lean
+from limelight.hf.projections import inner
 from limelight.hf.recorder import Recorder
 from limelight.hf.summing import Batch, Ground, measure
 from limelight.survey import Passage, Survey, passages
@@ -85,7 +86,7 @@ def survey(
     tokenizer = tokenizer or getattr(model, "tokenizer", None)
     check_tokenizer(tokenizer)
     facts = facts_of(model, source)
-    model = model if isinstance(model, PreTrainedModel) else getattr(model, "model", model)
+    model = inner(model)
     known = known_kinds(kinds)
     tokens = _check(model, tokens)
     batch = _count(batch, "batch", "of texts that go through the model together")
@@ -142,14 +143,14 @@ def induction(
     are drawn for each text, no special ones and none twice, and put twice in a row behind the token
     that the model begins texts with, where it has one.
     """
-    inner = model if isinstance(model, PreTrainedModel) else getattr(model, "model", model)
-    _check(inner, None)
+    bare = inner(model)
+    _check(bare, None)
     texts = _count(texts, "texts", "of random texts")
     length = _count(length, "length", "of tokens that a text has twice")
     seed = _count(seed, "seed", "that says which tokens are drawn", least=0)
     tokenizer = getattr(model, "tokenizer", None)
     special = set(getattr(tokenizer, "all_special_ids", ()))
-    size = int(inner.config.get_text_config().vocab_size)
+    size = int(bare.config.get_text_config().vocab_size)
     plain = np.array(
         [i for i in range(min(size, len(tokenizer or range(size)))) if i not in special]
     )

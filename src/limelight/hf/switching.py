@@ -9,8 +9,9 @@ text, or by what it read in another text.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -56,15 +57,20 @@ def patch(model: Any, *, from_run: Any, heads: Any = (), attention: Any = ()) ->
 
 @contextmanager
 def replaced(projection: Projection, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Hand the projection what `change` makes of the heads, [.., heads, size]."""
+    """Hand the projection what `change` makes of the heads, [.., heads, size].
+
+    Compiled code runs eager meanwhile: a finished graph calls no hooks.
+    """
 
     def hook(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
         read = given[0]
         return (change(projection.split(read)).reshape(read.shape), *given[1:])
 
+    compiled = "torch._dynamo" in sys.modules  # else nothing can have been
     handle = projection.module.register_forward_pre_hook(hook)
     try:
-        yield
+        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+            yield
     finally:
         handle.remove()
 
