@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import warnings
 from typing import Any
 
 import pytest
 import torch.distributed as dist
 
-from limelight.torch import Monitor, SelfAttention
+from limelight.torch import Monitor, QKClip, SelfAttention
 from limelight.torch.monitor.monitor import MonitorWarning
 from tests.torch.plans import PLANS, Plan, given, model
 from tests.torch.ranks import on
@@ -61,3 +63,27 @@ def test_ranks_that_hold_different_models_end_the_monitor_on_each() -> None:
     for told in on(2, _different):
         (said,) = told
         assert "has 2 heads on one rank and 4 on another" in said
+
+
+@pytest.mark.parametrize("kind", [Monitor, QKClip])
+def test_a_thread_that_wants_pythons_lock_has_it_before_the_end(kind: Any) -> None:
+    gate, came, often = threading.Lock(), [], sys.getswitchinterval()
+
+    def waiting() -> None:
+        with gate:
+            came.append(True)
+
+    gate.acquire()
+    thread = threading.Thread(target=waiting)
+    thread.start()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        watching = kind(model())
+        sys.setswitchinterval(100.0)
+        gate.release()
+        watching.close()
+        assert came
+    finally:
+        sys.setswitchinterval(often)
+        thread.join()
+        dist.destroy_process_group()

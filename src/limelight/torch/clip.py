@@ -37,6 +37,7 @@ from limelight.torch.monitor import patch
 from limelight.torch.monitor.monitor import Monitor
 from limelight.torch.monitor.padding import Padding
 from limelight.torch.monitor.silence import why
+from limelight.torch.ranks import let_go
 
 
 @dataclass(frozen=True)
@@ -215,6 +216,7 @@ class QKClip:
             bridge.observers.remove(self)
             self._patch.remove()
             self._padding.remove()
+            let_go()
 
     def __enter__(self) -> QKClip:
         return self

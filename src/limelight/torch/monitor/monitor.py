@@ -35,6 +35,7 @@ from limelight.torch.monitor.boards import boards, scalars
 from limelight.torch.monitor.padding import Padding
 from limelight.torch.monitor.silence import why
 from limelight.torch.monitor.tally import Tally, figures, finite, gather
+from limelight.torch.ranks import let_go
 
 
 class MonitorWarning(UserWarning):
@@ -181,6 +182,7 @@ class Monitor:
             self._journal.close()
         for board in self._boards:
             board.close()
+        let_go()
 
     def __enter__(self) -> Monitor:
         return self
