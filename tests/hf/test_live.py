@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 from limelight import hf, live
 from limelight.live import Off
@@ -25,8 +26,7 @@ TEN = [(0, 1), (2, 3), (5, 8), (9, 0), (11, 1), (13, 4), (17, 2), (19, 7), (24, 
 
 @pytest.fixture(scope="module")
 def ours(smollm2: hf.Loaded) -> Iterator[live.Model]:
-    limits = pytest.importorskip("threadpoolctl").threadpool_limits
-    with limits(1, user_api="blas"):
+    with threadpool_limits(1, user_api="blas"):
         yield live.load("smollm2")
 
 

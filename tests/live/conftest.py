@@ -9,14 +9,14 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 from collections.abc import Iterator
 
 import pytest
+from threadpoolctl import threadpool_limits
 
 from limelight import live
 
 
 @pytest.fixture(scope="package", autouse=True)
 def _alone() -> Iterator[None]:
-    limits = pytest.importorskip("threadpoolctl").threadpool_limits
-    with limits(1, user_api="blas"):
+    with threadpool_limits(1, user_api="blas"):
         yield
 
 

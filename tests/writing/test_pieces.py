@@ -26,7 +26,7 @@ def spelled(text: str, cuts: list[int]) -> list[str]:
         (["<｜end｜>", *spelled(" a", [])], ("<｜end｜>", " a")),
         (["▁the", "▁cat", "s"], (" the", " cat", "s")),
         (["[CLS]", "play", "##ing", "naïve"], ("[CLS]", "play", "##ing", "naïve")),
-        (["Ġa", SYMBOLS[0xE2]], (" a", SYMBOLS[0xE2])),
+        (["Ġa", SYMBOLS[0xE2]], (" a", "<0xE2>")),
         ([], ()),
     ],
     ids=str,

@@ -17,7 +17,7 @@ from limelight.capture import Grid, Site
 from limelight.capture.site import Labels
 from limelight.errors import ArgumentError
 from limelight.torch.arguments import by_name
-from limelight.writing.pieces import joined
+from limelight.writing.pieces import joined, spelled_bytes, told
 
 Array = NDArray[Any]
 MASKS = ("attention_mask", "encoder_attention_mask")
@@ -125,7 +125,8 @@ def texts(ids: Array, tokenizer: Any) -> Labels:
         return known[some]
 
     def entry(row: tuple[int, ...]) -> tuple[str, ...]:
-        spelled = [str(token) for token in tokenizer.convert_ids_to_tokens(list(row))]
+        names = map(str, tokenizer.convert_ids_to_tokens(list(row)))
+        spelled = [told(spelled_bytes(name), name) for name in names]
         return joined(lambda start, stop: decoded(row[start:stop]), spelled)
 
     return tuple(entry(tuple(int(i) for i in row)) for row in ids)

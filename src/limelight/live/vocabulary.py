@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from limelight.errors import ArgumentError, FileError
 from limelight.intake import ANEW
-from limelight.writing.pieces import BYTES, SPACE, SYMBOLS, joined_bytes
+from limelight.writing.pieces import BYTES, SPACE, SYMBOLS, joined_bytes, told
 
 SPELLED = re.compile("<0x[0-9A-F]{2}>")  # a byte
 CONTROL, USER, BYTE = 3, 4, 6  # of tokenizer.ggml.token_type
@@ -111,10 +111,7 @@ class _Pieces:
     def piece(self, token: int) -> str:
         """Its text, the leading blank kept; part of a character as its bytes, <0xF0><0x9F>."""
         found = self.bytes(token)
-        try:
-            return found.decode() or self.pieces[token]
-        except UnicodeDecodeError:
-            return "".join(f"<0x{byte:02X}>" for byte in found)
+        return told(found, found.decode("utf-8", "replace") or self.pieces[token])
 
     def tokens(self, ids: Sequence[int]) -> tuple[str, ...]:
         return joined_bytes([self.bytes(i) for i in ids], [self.piece(i) for i in ids])

@@ -1,7 +1,8 @@
 """Tokens as a person reads them: byte-level spellings undone, pieces of one character joined.
 
 A byte-level vocabulary cuts where it likes, also inside a character. Such pieces bear the whole
-character and which part of it they are: 🙂[1/3], 🙂[2/3], 🙂[3/3].
+character and which part of it they are: 🙂[1/3], 🙂[2/3], 🙂[3/3]. One that stands alone is told by
+its bytes: <0xF0><0x9F>.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def readable(tokens: Sequence[str]) -> tuple[str, ...]:
     """
     spelled = tuple(map(str, tokens))
     if any(BLANK in token or BREAK in token for token in spelled):
-        return joined_bytes([_spelled(token) for token in spelled], spelled)
+        return joined_bytes([spelled_bytes(token) for token in spelled], spelled)
     if any(SPACE in token or _NAMED_BYTE.fullmatch(token) for token in spelled):
         return joined_bytes([_sentence_piece(token) for token in spelled], spelled)
     return spelled
@@ -51,7 +52,20 @@ def joined_bytes(parts: Sequence[bytes], spelled: Sequence[str]) -> tuple[str, .
         except UnicodeDecodeError:
             return None
 
-    return joined(read, spelled)
+    return joined(read, [told(part, token) for part, token in zip(parts, spelled, strict=True)])
+
+
+def told(part: bytes, spelled: str) -> str:
+    """A token as it is spelled; part of a character by its bytes.
+
+    >>> told(b"\\xe2\\x82", "âĤ"), told(b" cat", "Ġcat")
+    ('<0xE2><0x82>', 'Ġcat')
+    """
+    try:
+        part.decode()
+    except UnicodeDecodeError:
+        return "".join(f"<0x{byte:02X}>" for byte in part)
+    return spelled
 
 
 def joined(read: Callable[[int, int], str | None], spelled: Sequence[str]) -> tuple[str, ...]:
@@ -74,8 +88,11 @@ def joined(read: Callable[[int, int], str | None], spelled: Sequence[str]) -> tu
     return tuple(found)
 
 
-def _spelled(token: str) -> bytes:
-    """Special tokens have signs that are no bytes: they stand for themselves."""
+def spelled_bytes(token: str) -> bytes:
+    """Those of a token as a byte-level vocabulary spells it.
+
+    Special tokens have signs that are no bytes: they stand for themselves.
+    """
     if all(symbol in BYTES for symbol in token):
         return bytes(BYTES[symbol] for symbol in token)
     return token.encode("utf-8", "replace")
