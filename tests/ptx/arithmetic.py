@@ -126,7 +126,10 @@ def _conversion(to: str, kind: str, how: list[str]) -> tuple[str, list[Any]]:
         return LINES[named], [TYPES[kind]] * 2
     target = np.dtype(TYPES[to])
     inner = "np.rint({0})" if "rni" in how else "{0}"
-    return f"{inner}.astype('{target.str}')", [TYPES[kind]]
+    line = f"{inner}.astype('{target.str}')"
+    if target.itemsize == 1:  # no register is as small
+        line += f".astype('{target.kind}2')"
+    return line, [TYPES[kind]]
 
 
 # What the lines call.

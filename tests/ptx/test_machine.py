@@ -83,6 +83,7 @@ def bits(*numbers: float) -> Any:
     ("cvt.rn.bf16x2.f32 %r2, %r3, %r4;", (bits(1.01171875), bits(np.nan)), [0x3F827FFF]),
     ("cvt.rzi.s32.f32 %r2, %r3;", (bits(-2.7)), [2**32 - 2]),
     ("cvt.rni.s32.f32 %r2, %r3;", (bits(2.5)), [2]),
+    ("{ .reg .b16 h; cvt.s8.s32 h, %r3; cvt.s32.s16 %r2, h; }", ([0x1F0, 0x10F],), [2**32 - 16, 15]),
     ("mul.rn.bf16x2 %r2, %r3, %r4;", ([0x3F804000], [0x40003F00]), [0x40003F80]),
     ("{ .reg .pred p; setp.leu.f32 p, %r3, %r4; selp.b32 %r2, 1, 0, p; }", (bits(np.nan, 2.0), bits(1.0)), [1, 0]),
     ("{ .reg .pred p; setp.neu.f32 p, %r3, %r4; selp.b32 %r2, 1, 0, p; }", (bits(np.nan, 2.0), bits(2.0)), [1, 0]),
