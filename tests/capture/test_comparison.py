@@ -93,6 +93,13 @@ def test_a_change_is_the_share_of_a_row_that_moved() -> None:
     assert best.rows[0] == pair.queries.first[moved[best.head].argmax()]
 
 
+def test_beside_itself_nothing_has_changed() -> None:
+    same = ll.captures()["gpt"]
+    found = ll.compare(same, same)
+    assert (found.change == 0).all()
+    assert "no head changed" in repr(found)
+
+
 def test_a_causal_model_reads_a_shared_beginning_alike() -> None:
     found = ll.compare(capture(site("a b c")), capture(site("a b c d e")))
     assert found.change.max() < 1e-12

@@ -355,10 +355,10 @@ def _distances(pair: Pair) -> tuple[Array, NDArray[np.int64]]:
         weights = [np.asarray(site.weights(place.tolist()), np.float64)
                    for site, place in zip((pair.first, pair.second), at, strict=True)]  # fmt: skip
         shared = weights[0][..., pair.keys.first], weights[1][..., pair.keys.second]
-        totals = [table.sum(axis=-1) for table in weights]
-        alone = [total - part.sum(axis=-1) for total, part in zip(totals, shared, strict=True)]
         distance = np.abs(shared[1] - shared[0]).sum(axis=-1)
-        distance += np.maximum(alone[0], 0.0) + np.maximum(alone[1], 0.0)
+        for table, place in zip(weights, (pair.keys.first, pair.keys.second), strict=True):
+            distance += np.delete(table, place, axis=-1).sum(axis=-1)  # keys that the other lacks
+        totals = [table.sum(axis=-1) for table in weights]
         if pair.first.sinks is not None or pair.second.sinks is not None:
             distance += np.abs(totals[1] - totals[0])
         choice = [table[:, place] for table, place in zip(counts, at, strict=True)]
