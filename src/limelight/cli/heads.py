@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from limelight.survey import Survey
     from limelight.survey.survey import Pull
 
+LEAST = 0.3  # weight of a look that is asked for, unless told
+
 
 def heads(
     capture: Annotated[
@@ -62,7 +64,7 @@ def heads(
     at_least: Annotated[
         float | None,
         typer.Option(
-            min=0, max=1, help="With --from or --to: from this weight on.", show_default="0.3"
+            min=0, max=1, help="With --from or --to: from this weight on.", show_default=str(LEAST)
         ),
     ] = None,
     induction: Annotated[
@@ -96,7 +98,7 @@ def heads(
         writable(csv, (".csv",), force)
     held = _repeated(capture) if induction else seen(capture)
     if looks:
-        least = 0.3 if at_least is None else at_least
+        least = LEAST if at_least is None else at_least
         _looks(held, _place(looks_from), _place(looks_to), least, most, batch, json)
         return
     found = _judged(held, batch)

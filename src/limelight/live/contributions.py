@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from limelight.writing.numbers import fixed, signed
 from limelight.writing.tables import columns
 
 if TYPE_CHECKING:
@@ -85,9 +86,9 @@ class Contributions:
         numbers = (str(head) for head in range(self.heads.shape[1]))
         lines = [("layer", *numbers, "feed-forward")]
         for n, row in enumerate(self.heads):
-            cells = (f"{x:+.2f}".replace("-", "−") for x in (*row, self.feed_forward[n]))
+            cells = (signed(x, 2) for x in (*row, self.feed_forward[n]))
             lines.append((str(n), *cells))
-        head = f"Contributions to the logit of {of}: {self.total:.3f} in all"
+        head = f"Contributions to the logit of {of}: {fixed(self.total, 3)} in all"
         return "\n".join([head, *columns(lines)])
 
 
