@@ -191,6 +191,29 @@ def test_repr_draws() -> None:
     assert "batch 1:" in repr(ll.Lengths([1, 2]))
     assert "▒" in ll.Causal().draw(1000, 1000)
     assert max(len(line) for line in ll.Causal().draw(1000, 1000).splitlines()) < 70
+    assert repr(ll.Causal() & True) == f"Causal() & mask1×1\n{ll.Causal().draw()}"
+
+
+@given(masks())
+def test_what_fits_some_size_draws_itself(drawn: tuple[int, int, Mask]) -> None:
+    """Of a mask's parts one may need its size, while another would do with any that is larger."""
+    _, _, mask = drawn
+    assert repr(mask) == f"{mask.expression}\n{mask.draw()}"
+
+
+def test_what_fits_no_size_says_so_where_it_would_draw_itself() -> None:
+    assert "has 2 ids for keys" in repr(ll.Documents([0, 1]) & ll.Documents([0, 1, 2]))
+    assert "4,294,967,296 keys: a call has up to" in repr(ll.Lengths(2**32))
+    meta = torch.ones(3, 3, dtype=torch.bool, device="meta")
+    assert "is on meta" in repr(ll.Causal() & meta)
+
+
+@pytest.mark.parametrize("mask", [ll.Lengths([]), ll.Documents(np.zeros((0, 4), int)),
+    ~ll.Prefix([]), ll.Causal() & np.ones((0, 1, 3, 3), bool), as_mask(np.ones((2, 0, 3, 3), bool)),
+])  # fmt: skip
+def test_a_mask_of_no_batch_has_nothing_to_draw(mask: Mask) -> None:
+    assert repr(mask) == f"{mask.expression}\n"
+    assert 0 in mask.blocks(*mask._size()).shape[:2]
 
 
 @pytest.mark.parametrize(
@@ -208,6 +231,7 @@ def test_repr_draws() -> None:
         (lambda: ll.Documents([0]).dense(1, 3), ShapeError, "1 id for keys and 0 for .*3 keys and 1 query:"),
         (lambda: as_mask(np.ones((5, 4), bool)).dense(1, 1), ShapeError, "there are 1 query and 1 key:"),
         (lambda: ll.Documents(3), ShapeError, "one id for each position"),
+        (lambda: ll.Documents(None), DtypeError, r"Documents\(ids=…\) takes whole numbers.*None"),
         (lambda: ll.Causal() & "causal", DtypeError, "text 'causal'.*limelight.Causal"),
         (lambda: ll.Causal() & np.ones((2, 2)), DtypeError, "this one is float64.*bias="),
         (lambda: ll.masks.as_mask(ll.Causal), DtypeError, r"Causal is a class: write Causal\(\)$"),
@@ -287,7 +311,7 @@ def test_what_was_worked_out_does_not_travel() -> None:
 
 
 def test_a_huge_mask_draws_itself_at_once() -> None:
-    for mask in (ll.Prefix(10**9), ll.Lengths([10**9, 5]), ll.Causal() | ll.Prefix(10**9)):
+    for mask in (ll.Prefix(2**62), ll.Lengths([10**9, 5]), ll.Causal() | ll.Prefix(10**9)):
         assert "■" in repr(mask)
 
 

@@ -16,19 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limelight.arrays import as_numpy, dtype_name, expand, is_integer, is_torch, of_lists
-from limelight.errors import ArgumentError, DtypeError, ShapeError
+from limelight.errors import ArgumentError, DtypeError, LimelightError, ShapeError
 from limelight.masks.allowed import EMPTY, FULL, PARTIAL, Allowed, check_sides, same_kind
 from limelight.masks.memory import Remembers
 from limelight.writing.numbers import counted
 
 GLYPHS = {EMPTY: "·", PARTIAL: "▒", FULL: "■"}
+ANY, SUITS, ONLY = range(3)  # what a side's length is to a mask: any will do, its own, no other
+Side = tuple[int, int]  # which of those, and the length to draw
 
 
 class Mask(Remembers):
     """A rule for which cells of an nq × nk matrix are allowed. Combine with `&`, `|`, `~`."""
 
     __array_ufunc__ = None  # so that `array & mask` reaches __rand__
-    _sized = True  # whether some size is its own
 
     def dense(self, nq: int, nk: int) -> NDArray[np.bool_]:
         """The definition: bool [nq, nk], or [..., 1, nq, nk] where the batch differs."""
@@ -102,12 +103,21 @@ class Mask(Remembers):
         """The mask in one line of code."""
         raise NotImplementedError
 
+    def _sides(self) -> tuple[Side, Side]:
+        """How many queries and keys it draws itself with, and whether others would do."""
+        return (ANY, 8), (ANY, 8)
+
     def _size(self) -> tuple[int, int]:
         """The size at which it draws itself."""
-        return 8, 8
+        (_, nq), (_, nk) = self._sides()
+        return nq, nk
 
     def __repr__(self) -> str:
-        return f"{self.expression}\n{self.draw()}"
+        try:
+            drawn = self.draw()
+        except LimelightError as error:  # parts that fit no size together, numbers that are on meta
+            drawn = str(error)
+        return f"{self.expression}\n{drawn}"
 
     def __and__(self, other: Any) -> Mask:
         return Both(self, _part(other))
@@ -179,9 +189,9 @@ class Explicit(Mask):
     def expression(self) -> str:
         return "mask" + "×".join(str(n) for n in self.array.shape)
 
-    def _size(self) -> tuple[int, int]:
+    def _sides(self) -> tuple[Side, Side]:
         nq, nk = self.array.shape[-2:]
-        return nq, nk
+        return (ANY if nq == 1 else ONLY, nq), (ANY if nk == 1 else ONLY, nk)
 
     def _identity(self) -> tuple[Any, ...]:
         array = self.array
@@ -204,9 +214,9 @@ class _Pair(Mask):
     def _cells(self, nq: int, nk: int) -> tuple[Any, Any]:
         return same_kind(self.first.dense(nq, nk), self.second.dense(nq, nk))
 
-    def _size(self) -> tuple[int, int]:
-        both = self.first, self.second
-        return max([mask._size() for mask in both if mask._sized] or [m._size() for m in both])
+    def _sides(self) -> tuple[Side, Side]:
+        (nq, nk), (others_nq, others_nk) = self.first._sides(), self.second._sides()
+        return max(nq, others_nq), max(nk, others_nk)
 
 
 class Both(_Pair):
@@ -261,8 +271,8 @@ class Not(Mask):
     def expression(self) -> str:
         return f"~{_wrapped(self.mask)}"
 
-    def _size(self) -> tuple[int, int]:
-        return self.mask._size()
+    def _sides(self) -> tuple[Side, Side]:
+        return self.mask._sides()
 
 
 def as_mask(mask: Any) -> Mask:
@@ -278,6 +288,8 @@ def as_mask(mask: Any) -> Mask:
         asks = any(each.default is MISSING for each in fields(mask))  # type: ignore[arg-type]
         raise DtypeError(f"{mask.__name__} is a class: write {mask.__name__}({'…' * asks})")
     array = mask if is_torch(mask) else of_lists(mask, "the mask")
+    if isinstance(mask, (list, tuple)) and not array.size:  # which have no numbers to be of a type
+        array = array.astype(np.bool_)
     if str(array.dtype) not in ("bool", "torch.bool"):
         raise DtypeError(
             f"a mask is boolean (True = may attend), but this one is {dtype_name(array)}: compare "

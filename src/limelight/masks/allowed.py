@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import crop, expand, is_torch
+from limelight.arrays import as_numpy, crop, expand, is_torch
 from limelight.errors import ArgumentError, ShapeError
 from limelight.masks import spans as sp
 from limelight.masks.memory import Remembers
@@ -162,7 +162,7 @@ class Allowed(Remembers):
         if self.band is not None or self.spans is not None:
             cells = sp.inside(self.rows[:, :, rows], columns)
         if self.dense is not None:
-            dense = crop(np.asarray(self.dense), rows, columns)
+            dense = crop(as_numpy(self.dense), rows, columns)
             cells = dense if cells is None else cells & dense
         assert cells is not None
         if cells.all():
@@ -245,7 +245,7 @@ class Allowed(Remembers):
         if not (heights.size and widths.size):
             return np.zeros((*lead, heights.size, widths.size), np.int64)
         width = len(column_edges) if by_interval else int(column_edges[-1] - column_edges[0])
-        most = max(1, CHUNK // (lead[0] * lead[1] * width))  # rows looked at together
+        most = max(1, CHUNK // max(1, lead[0] * lead[1] * width))  # rows looked at together
         counts, first = [], 0
         while first < heights.size:
             last = first + 1

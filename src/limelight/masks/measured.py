@@ -18,6 +18,7 @@ from limelight.arrays import pick
 from limelight.errors import ShapeError
 from limelight.masks import Causal, Documents, Explicit, Lengths, Mask, Prefix, Window, as_mask
 from limelight.masks import spans as sp
+from limelight.masks.algebra import ONLY, Side
 from limelight.masks.allowed import CHUNK, MOST_SLOTS, Allowed
 from limelight.writing.numbers import counted
 
@@ -43,8 +44,8 @@ class Intervals(Mask):
         rows, slots = self.spans.shape[2], self.spans.shape[3]
         return f"Intervals({rows}×{self.nk}, {slots} a row)"
 
-    def _size(self) -> tuple[int, int]:
-        return int(self.spans.shape[2]), self.nk
+    def _sides(self) -> tuple[Side, Side]:
+        return (ONLY, int(self.spans.shape[2])), (ONLY, self.nk)
 
     def _check(self, nq: int, nk: int) -> None:
         if (nq, nk) != self._size():
@@ -85,8 +86,8 @@ class Entry(Mask):
         head = "" if self.head is None else f", head {self.head}"
         return f"batch {self.batch}{head} of {self.mask.expression}"
 
-    def _size(self) -> tuple[int, int]:
-        return self.mask._size()
+    def _sides(self) -> tuple[Side, Side]:
+        return self.mask._sides()
 
 
 def measured(mask: Any, nq: int, nk: int) -> tuple[sp.Spans | None, Mask | None]:

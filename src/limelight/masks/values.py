@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from limelight.arrays import as_numpy, is_integer, of_lists
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.masks import spans as sp
-from limelight.masks.algebra import Mask
-from limelight.masks.allowed import Allowed, check_sides
+from limelight.masks.algebra import ANY, ONLY, SUITS, Mask, Side
+from limelight.masks.allowed import LONGEST, Allowed, check_sides
 from limelight.writing.numbers import counted
 
 ALIGNMENTS = ("bottom-right", "top-left")
@@ -42,7 +42,6 @@ class Window(Mask):
     left: int | None = None
     right: int | None = None
     align: str = "bottom-right"
-    _sized = False
 
     def __post_init__(self) -> None:
         _check_align(self.align)
@@ -155,11 +154,11 @@ class Lengths(Mask):
         queries = "" if self.queries is None else f", queries={_short(self.queries)}"
         return f"Lengths({_short(self.keys)}{queries})"
 
-    def _size(self) -> tuple[int, int]:
-        nk = max(1, int(self.keys.max(initial=1)))
-        if self.queries is None:  # all rows are alike: a picture's worth is enough
-            return min(nk, 32), nk
-        return max(1, int(self.queries.max(initial=1))), nk
+    def _sides(self) -> tuple[Side, Side]:
+        nk = int(self.keys.max(initial=1))
+        # Without lengths all rows are alike: a picture's worth is enough.
+        nq = min(nk, 32) if self.queries is None else int(self.queries.max(initial=1))
+        return (SUITS, nq), (SUITS, nk)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -181,12 +180,11 @@ class Documents(Mask):
     queries: Any = None
 
     def __post_init__(self) -> None:
-        for name in ("ids", "queries"):
-            if getattr(self, name) is not None:
-                ids = _integers(getattr(self, name), f"Documents({name}=…)", least=None)
-                if ids.ndim == 0:
-                    raise ShapeError(f"Documents({name}={ids}): give one id for each position")
-                object.__setattr__(self, name, ids)
+        for name in ("ids",) if self.queries is None else ("ids", "queries"):
+            ids = _integers(getattr(self, name), f"Documents({name}=…)", least=None)
+            if ids.ndim == 0:
+                raise ShapeError(f"Documents({name}={ids}): give one id for each position")
+            object.__setattr__(self, name, ids)
         if self.queries is not None:
             _check_batches("Documents", self.ids.shape[:-1], self.queries.shape[:-1])
 
@@ -229,9 +227,9 @@ class Documents(Mask):
         queries = "" if self.queries is None else f", queries={_short(self.queries)}"
         return f"Documents({_short(self.ids)}{queries})"
 
-    def _size(self) -> tuple[int, int]:
+    def _sides(self) -> tuple[Side, Side]:
         nk = self.ids.shape[-1]
-        return (nk if self.queries is None else self.queries.shape[-1]), nk
+        return (SUITS, nk) if self.queries is None else (ONLY, self.queries.shape[-1]), (ONLY, nk)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -247,7 +245,6 @@ class Prefix(Mask):
     """
 
     n: Any
-    _sized = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n", _integers(self.n, "Prefix(…)"))
@@ -264,9 +261,8 @@ class Prefix(Mask):
     def expression(self) -> str:
         return f"Prefix({_short(self.n)})"
 
-    def _size(self) -> tuple[int, int]:
-        side = max(8, 2 * int(self.n.max(initial=0)))
-        return 8, side
+    def _sides(self) -> tuple[Side, Side]:
+        return (ANY, 8), (ANY, min(max(8, 2 * int(self.n.max(initial=0))), LONGEST))
 
 
 def _diagonal(align: str, nq: int, nk: int) -> int:
