@@ -11,7 +11,8 @@ import pytest
 
 import limelight as ll
 from limelight.call import Call
-from limelight.capture.health import cell
+from limelight.capture import Site
+from limelight.capture.health import HealthTables, cell
 from limelight.health import PEAKED, SATURATED, Health, written
 from tests.cases import CASES, HERE, Case, widest
 
@@ -128,6 +129,20 @@ def test_summary() -> None:
     assert max(len(line) for line in text.splitlines()) <= 100
     assert json.loads(json.dumps(summary.to_dict()))[1]["verdict"] == "saturated"
     assert "<table>" in health._repr_html_()
+
+
+def test_numbers_of_a_table_are_written_as_elsewhere() -> None:
+    query, key = -np.ones((1, 4, 3)), np.ones((1, 4, 3))
+    health = ll.inspect(query, key, key).health
+    tables = HealthTables.of([Site("x", 0, query[None], key[None])])
+    for text in (repr(health), health._repr_html_(), tables.text("max_logit"), repr(tables)):
+        assert "-1.7" not in text
+        assert "0%" not in text
+    assert repr(health).splitlines()[-1].split() == [
+        "0", "4", "−1.73", "0.250", "0.188", "1.386", "1.000", "4.00", "0", "%", "0", "%",
+        "healthy"]  # fmt: skip
+    assert tables.text("max_logit").endswith("−1.7")
+    assert tables.text("saturated").endswith("0 %")
 
 
 @pytest.mark.parametrize(

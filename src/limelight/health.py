@@ -30,7 +30,7 @@ from limelight.call import Call
 from limelight.records import lean
 from limelight.reference import State
 from limelight.writing.frames import Frame, Tabular
-from limelight.writing.numbers import counted
+from limelight.writing.numbers import counted, formatted
 from limelight.writing.tables import columns
 
 SATURATED, PEAKED = 0.95, 0.80
@@ -46,7 +46,7 @@ class Health:
     >>> ll.inspect([[2, 1]], [[2, 1], [1, 0], [0, -1]], [[10, 0], [0, 8], [1, 1]]).health
     Health of 1 row, 1 head
     head  rows  max logit  max p  gradient  entropy  spread  keys used  peaked  saturated  verdict
-       0     1       3.54  0.882     0.104    0.404   0.368       1.50    100%         0%  peaked
+       0     1       3.54  0.882     0.104    0.404   0.368       1.50   100 %        0 %  peaked
     """
 
     max_logit: Any
@@ -296,4 +296,4 @@ def _plain(value: Any) -> Any:
 
 
 def _number(value: Any, how: str) -> str:
-    return "–" if np.isnan(value) else "−∞" if value == -np.inf else format(value, how)
+    return "–" if np.isnan(value) else formatted(value, how)

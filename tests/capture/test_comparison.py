@@ -19,6 +19,7 @@ from limelight.capture.alignment import align
 from limelight.cli import app
 from limelight.errors import ArgumentError
 from limelight.report import comparison_page
+from limelight.views.palette import THEME
 
 HEADS, SIZE = 3, 5
 
@@ -233,6 +234,9 @@ def test_the_command_and_its_report(tmp_path: Path) -> None:
     assert "&lt;i&gt;x" in html
     assert "<script" not in html
     assert html.count("<figure>") == 9
+    for theme in THEME.values():  # the page and each of its maps, by the reader's system
+        assert f"--surface:{theme.surface}" in html
+        assert html.count(f'fill="{theme.surface}"') == 9
     found = json.loads(run.invoke(app, ["compare", *files, "--json"]).output)
     assert [head["head"] for head in found["heads"]]
     assert found["sites"][0]["keys"] == 4

@@ -81,7 +81,7 @@ def test_no_number_is_ever_cut(names: list[str], heads: int, columns: int, tmp_p
     text = CliRunner(env=env).invoke(app, ["watch", str(path), "--once"]).stdout
     assert max(map(len, text.splitlines())) <= columns
     rows = [line for line in text.splitlines() if " 9.00 " in line]
-    assert all(" 50%" in row for row in rows)
+    assert all(" 50 %" in row for row in rows)
     assert len(rows) == len(names)
     told = [row.split()[0 if columns < 50 else 1] for row in rows]
     assert len(set(told)) == len(names)

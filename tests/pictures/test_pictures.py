@@ -145,6 +145,14 @@ def test_each_cell_has_its_colour_in_its_place() -> None:
     assert boxes[3].tip == "query 1 → key 0: weight 0.500000"
 
 
+def test_numbers_in_cells_are_written_as_on_the_pages() -> None:
+    drawn = pictures.heatmap([[0.07, 1.0], [-0.56, -0.001]], low=-1.0)
+    written = [mark for mark in drawn.marks if isinstance(mark, Label) and mark.anchor == "middle"]
+    assert [mark.text for mark in written[:4]] == ["0.07", "1.00", "−0.56", "0.00"]
+    cell = next(mark for mark in drawn.marks if isinstance(mark, Box) and mark.tip)
+    assert all(1.2 * lettering.width(mark.text, mark.size) < cell.width for mark in written)
+
+
 def test_what_is_not_a_number_is_not_what_the_mask_hides() -> None:
     query, key = np.ones((2, 3, 4)), np.ones((2, 3, 4))
     query[1, 2] = np.nan
@@ -226,7 +234,7 @@ def test_a_patch_s_number_stands_on_one_colour() -> None:
     image[:, ::2] = 0  # black and white under every number
     drawn = pictures.patches(image, np.full((2, 3), 1 / 6))
     plates = [mark for mark in drawn.marks if isinstance(mark, Box)]
-    numbers = [mark for mark in drawn.marks if isinstance(mark, Label) and mark.text == ".17"]
+    numbers = [mark for mark in drawn.marks if isinstance(mark, Label) and mark.text == "0.17"]
     assert len(plates) == len(numbers) == 6
     for plate, label in zip(plates, numbers, strict=True):
         assert plate.x < label.x < plate.x + plate.width

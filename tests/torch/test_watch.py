@@ -90,7 +90,7 @@ def test_what_is_shown(tmp_path: Path) -> None:
     assert "GPT  step 50  loss 2.5  lr 0.001" in text
     assert "⚠ logit: layer 1, head 0: max logit 120 at step 50, when it rang" in text
     assert "99.00" in text
-    assert "25%" in text
+    assert "25 %" in text
     assert "▆·" in text  # a head without judged rows is a dot
     assert "▁█" in text  # the logit went up
     write(path, record(100, 1955.0))

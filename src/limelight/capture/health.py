@@ -14,7 +14,7 @@ from limelight.capture.site import Site
 from limelight.errors import ArgumentError
 from limelight.health import PEAKED, SATURATED, Summary, written
 from limelight.writing.frames import Frame, Tabular
-from limelight.writing.numbers import counted
+from limelight.writing.numbers import counted, formatted
 from limelight.writing.tables import columns, lit
 
 Table = NDArray[np.float64]
@@ -27,9 +27,8 @@ TITLES = {
     "effective_keys": "keys used, e^entropy (mean)", "peaked": "share of peaked rows",
     "saturated": "share of saturated rows",
 }  # fmt: skip
-FORMATS = {"max_logit": "{:.1f}", "effective_keys": "{:,.1f}", "peaked": "{:.0%}",
-           "saturated": "{:.0%}", "rows": "{:,.0f}", "judged": "{:,.0f}",
-           "not_a_number": "{:,.0f}"}  # fmt: skip
+FORMATS = {"max_logit": ".1f", "effective_keys": ",.1f", "peaked": ".0%", "saturated": ".0%",
+           "rows": ",.0f", "judged": ",.0f", "not_a_number": ",.0f"}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,12 +154,10 @@ def cell(figure: str, value: float, verdict: str = "") -> str:
     """One number of a table as text, marked by its head's verdict."""
     if np.isnan(value):
         return "–"
-    if np.isinf(value):
-        return "−∞" if value < 0 else "∞"
     mark = {"saturated": "!", "peaked": "~"}.get(verdict, "")
     if figure == "max_prob":
         return mark + written(value)
-    return mark + FORMATS.get(figure, "{:.2f}").format(value)
+    return mark + formatted(value, FORMATS.get(figure, ".2f"))
 
 
 def _shade(value: float, top: float) -> float:

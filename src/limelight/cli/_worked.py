@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from limelight.cli._edge import bar, bar_room, column, narrow, right, show, table, whole
 from limelight.worked.flow import leaders, listed, not_a_number
-from limelight.writing.numbers import counted, given, number, operand
+from limelight.writing.numbers import counted, fixed, given, number, operand, percent
 
 if TYPE_CHECKING:
     from limelight.worked.by_hand import ByHand
@@ -129,7 +129,7 @@ class Worked:
             return f"{output}The row is not a number: {not_a_number(self.found, (0, 0, self.row))}."
         best = leaders(weights)
         names = listed([self.names[j] for j in best])
-        part = f"{weights[best[0]]:.1%}".replace("%", " %")
+        part = percent(weights[best[0]], 1)
         share = f"{names} {'has' if len(best) == 1 else 'each have'} the largest weight, {part}"
         if figures["keys"] == 1:
             return f"{output}{share}: it is the only one in view."
@@ -202,4 +202,4 @@ def scaling(scale: float, size: int) -> str:
 
 
 def digits(row: Any, count: int) -> str:
-    return ", ".join(f"{x:.{count}f}" for x in row.tolist()).replace("-", "−")
+    return ", ".join(fixed(x, count) for x in row.tolist())

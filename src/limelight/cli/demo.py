@@ -16,6 +16,7 @@ from limelight.cli._edge import (
     table,
 )
 from limelight.health import written
+from limelight.writing.numbers import percent
 
 
 def demo(json: JsonOption = False) -> None:
@@ -65,7 +66,7 @@ def demo(json: JsonOption = False) -> None:
     for now in run:
         view.add_row(str(now["step"]), f"{now['loss']:.3f}", f"{now['max_logit']:.2f}",
                      f"{now['entropy']:.2f}", written(now["max_prob"]),
-                     f"{now['saturated']:.0%}")  # fmt: skip
+                     percent(now["saturated"]))  # fmt: skip
     show(out, right(view, *range(6)))
     out.print("limelight studio opens all of it in a browser.")
 

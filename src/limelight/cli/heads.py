@@ -23,7 +23,7 @@ from limelight.cli._edge import (
 )
 from limelight.cli._looking import ForceOption, folded, progress, seen, writable
 from limelight.errors import ArgumentError
-from limelight.writing.numbers import counted
+from limelight.writing.numbers import counted, percent
 from limelight.writing.terminal import shown
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def _pulls(found: list[Pull], most: int) -> None:
     out = console()
     view = table("layer", "head", "of its attention", "each time")
     for each in found[:most]:
-        view.add_row(str(each.layer), str(each.head), f"{each.weight:.1%}", f"{each.given:.2f}")
+        view.add_row(str(each.layer), str(each.head), percent(each.weight, 1), f"{each.given:.2f}")
     show(out, right(view, 0, 1, 2, 3))
     out.print("of its attention: the share that the token gets; each time: the weight that comes "
               "to one such token, summed over the queries", style="dim")  # fmt: skip

@@ -8,7 +8,7 @@ import typer
 
 from limelight.cli._edge import JsonOption, console, print_json
 from limelight.errors import ArgumentError
-from limelight.writing.numbers import counted
+from limelight.writing.numbers import counted, percent
 
 MOST_CELLS = 1 << 22  # beyond, JSON carries the blocks alone
 LONGEST = 1 << 20  # queries or keys that are drawn and counted
@@ -60,7 +60,7 @@ def mask(
     cut = max(queries, keys) > most
     legend = "■ allowed  · hidden" + ("  ▒ partly allowed" if cut else "")
     out.print(f"{legend}   rows are queries, columns are keys", style="dim")
-    out.print(f"{share:.1%} of the cells are allowed".replace("%", " %"))
+    out.print(f"{percent(share, 1)} of the cells are allowed")
     if max(queries, keys) > block:
         listing = ", ".join(f"{count:,} {name}" for name, count in counts.items())
         out.print(f"Blocks of {block} × {block}: {listing}; engines skip the empty ones")

@@ -21,7 +21,7 @@ from limelight.cli._edge import (
     whole,
 )
 from limelight.errors import ArgumentError
-from limelight.writing.numbers import counted
+from limelight.writing.numbers import counted, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -137,7 +137,7 @@ def _table(out: Console, curve: Curve) -> None:
             view.add_row(
                 str(mean.d_k), f"{mean.score_deviation:.2f}", f"{mean.max_prob:.3f}",
                 bar(mean.max_prob, room), f"{mean.gradient:.3f}", f"{mean.spread:.3f}",
-                f"{mean.saturated:.1%}".replace("%", " %") if first.keys > 1 else "–",
+                percent(mean.saturated, 1) if first.keys > 1 else "–",
             )  # fmt: skip
         show(out, right(whole(view, 0, 1, 2, 4, 5, 6), 0, 1, 2, 4, 5, 6))
     alone = "" if first.keys > 1 else "; one key leaves no choice, so none is judged"

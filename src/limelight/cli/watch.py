@@ -26,7 +26,7 @@ from limelight.intake import from_json
 from limelight.journal.reading import AlarmLine, RecordLine
 from limelight.journal.run import LOW_IS_WORSE, Run
 from limelight.journal.shipped import find
-from limelight.writing.numbers import counted
+from limelight.writing.numbers import counted, formatted
 
 BARS = "▁▂▃▄▅▆▇█"
 MOST_BARS, LEAST_BARS = 16, 8  # of a site's past
@@ -125,7 +125,7 @@ def view(run: Run) -> Group:
 def _headline(run: Run, record: RecordLine) -> Text:
     said = _said(run)
     known = ("kind", "step", "time", "ranks", "sites")
-    numbers = [f"{k} {_written(v, '.5g')}" for k, v in said.items()
+    numbers = [f"{k} {formatted(v, '.5g')}" for k, v in said.items()
                if k not in known and _is_number(v)]  # fmt: skip
     count = said.get("ranks", 1)
     ranks = [f"{count} ranks"] if _is_number(count) and count > 1 else []
@@ -187,12 +187,12 @@ def _alarm(alarm: AlarmLine, record: RecordLine) -> str:
     several = [site.layer for site in record.sites].count(alarm.layer) > 1
     where = alarm.site if several else f"layer {alarm.layer}"
     figure = alarm.figure.replace("_", " ")
-    rang, step = _written(alarm.value, ".4g"), f"step {alarm.step:,}"
+    rang, step = formatted(alarm.value, ".4g"), f"step {alarm.step:,}"
     now = [getattr(site, alarm.figure)[alarm.head] for site in record.sites
            if site.name == alarm.site and alarm.step < record.step
            and alarm.head < site.heads]  # fmt: skip
     if now and now[0] is not None:
-        told = f"{figure} {_written(now[0], '.4g')} ({rang} when it rang, at {step})"
+        told = f"{figure} {formatted(now[0], '.4g')} ({rang} when it rang, at {step})"
     else:
         told = f"{figure} {rang} at {step}, when it rang"
     return f"⚠ {alarm.alarm}: {where}, head {alarm.head}: {told}"
@@ -358,11 +358,7 @@ def _mean(values: list[float]) -> float:
 
 def _show(values: list[float | None], pick: Any, how: str) -> str:
     value = _worst(values, pick)
-    return "–" if value is None else _written(value, how)
-
-
-def _written(value: float, how: str) -> str:
-    return format(value, how).replace("-", "−")
+    return "–" if value is None else formatted(value, how)
 
 
 def _is_number(value: Any) -> bool:

@@ -35,7 +35,7 @@ from limelight.call import as_float, prepare
 from limelight.errors import ArgumentError, ShapeError
 from limelight.health import Health
 from limelight.reference import State, Steps
-from limelight.writing.numbers import counted, vector
+from limelight.writing.numbers import counted, percent, vector
 
 Array = NDArray[np.float64]
 
@@ -151,7 +151,8 @@ class Curve:
         ]
         for plain, scaled in zip(self.unscaled, self.scaled, strict=True):
             figures = " │ ".join(
-                f"{m.max_prob:8.3f}  {m.gradient:8.3f}  {m.spread:6.3f}  {m.saturated:9.1%}"
+                f"{m.max_prob:8.3f}  {m.gradient:8.3f}  {m.spread:6.3f}  "
+                f"{percent(m.saturated, 1):>9}"
                 for m in (plain, scaled)
             )
             lines.append(f"{plain.d_k:5} │ {figures}")

@@ -15,7 +15,7 @@ from limelight.pictures import frame
 from limelight.pictures.scene import Box, Label, Mark, Picture, Pixels, Stroke
 from limelight.views.palette import THEMES, Scale, Theme, css, ink_on, theme_of
 from limelight.views.tiles import HIDDEN_WORD, NAN_WORD
-from limelight.writing.numbers import counted
+from limelight.writing.numbers import counted, fixed
 
 if TYPE_CHECKING:
     from limelight.looking.heatmap import Heatmap
@@ -190,6 +190,7 @@ def _cells(
             left - 1, top - 1, width * cell + 2 - gap, height * cell + 2 - gap, theme_of(theme).line
         )
     ]
+    letters = 10.0 if fit.low >= 0 else 9.0  # a sign takes room
     for i, j in np.ndindex(height, width):
         value, fill = float(values[i, j]), css(colours[i, j])
         x, y = left + j * cell, top + i * cell
@@ -197,8 +198,8 @@ def _cells(
         marks.append(Box(x, y, cell - gap, cell - gap, fill, words))
         if cell >= WRITTEN and np.isfinite(value):
             middle = cell / 2 - gap / 2
-            text = f"{value:.2f}".replace("0.", ".", 1).replace("-", "−")
-            marks.append(Label(x + middle, y + middle, text, ink_on(colours[i, j]), 10.0, "middle"))
+            text, ink = fixed(value, 2), ink_on(colours[i, j])
+            marks.append(Label(x + middle, y + middle, text, ink, letters, "middle"))
     return marks
 
 
@@ -212,7 +213,7 @@ def _words(value: float, empty: bool, i: int, j: int, shape: Any, spans: Any, na
         name = f" {texts[first]}" if texts is not None and first == last else ""
         place = str(start + first) if first == last else f"{start + first}–{start + last}"
         where.append(place + name)
-    what = f"weight {value:.6f}".replace("-", "−")
+    what = f"weight {fixed(value, 6)}"
     if np.isnan(value):
         what = HIDDEN_WORD if empty else NAN_WORD
     return f"query {where[0]} → key {where[1]}: {what}"

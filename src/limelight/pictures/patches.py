@@ -12,7 +12,7 @@ from limelight.pictures import frame
 from limelight.pictures.lettering import width as text_width
 from limelight.pictures.scene import Box, Label, Mark, Picture, Pixels, Stroke
 from limelight.views.palette import STEPS, Scale, css, ink_on, rgb, theme_of
-from limelight.writing.numbers import counted
+from limelight.writing.numbers import counted, fixed, percent
 
 SIDE = 300.0  # CSS pixels of the longer side
 DARK = 0.38  # what is left of the image, in grey, where no attention falls
@@ -67,7 +67,7 @@ def patches(
     x = second + wide + 20
     marks += _legend(fit, x, top, tall, look)
     if outside > 0.005:
-        note = f"{100 * outside:.0f} % of the weight is not on a patch"
+        note = f"{percent(outside)} of the weight is not on a patch"
         marks.append(Label(second, top + tall + 14, note, look.soft, frame.SMALL))
     full = x + frame.legend_width(fit, "weight") + frame.MARGIN
     return Picture(
@@ -136,7 +136,7 @@ def _numbers(
         part = shown[r * down : (r + 1) * down, c * across : (c + 1) * across]
         mean = part.reshape(-1, 3).mean(axis=0)
         x0, y0 = x + (c + 0.5) * width, y + (r + 0.5) * height
-        text = f"{lit[r, c]:.2f}".removeprefix("0")
+        text = fixed(float(lit[r, c]), 2)
         room = text_width(text, 10.0) + 6
         marks += [
             Box(x0 - room / 2, y0 - 7, room, 14, css(mean)),

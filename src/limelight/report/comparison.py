@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from html import escape
+from typing import Any
 
 import numpy as np
 
@@ -15,24 +16,26 @@ from limelight.capture import Capture, Comparison
 from limelight.capture.comparison import Change
 from limelight.pictures import heatmap
 from limelight.pictures.tokens import printable
-from limelight.views.palette import theme_of
+from limelight.report.page import themes
 from limelight.writing.files import whole
+from limelight.writing.numbers import percent
 from limelight.writing.tables import lit
 
 BINS = 48  # a side of a map
 HEADS = 10
+LOOK: dict[str, Any] = {"high": 1.0, "theme": "auto"}  # of a map
 
 _STYLE = """
-body{{margin:0 auto;max-width:1180px;padding:28px 20px 60px;background:{surface};color:{ink};
-font:16px/1.55 system-ui,sans-serif}}
-h1{{font-size:26px;margin:0 0 4px}} h2{{font-size:19px;margin:44px 0 2px}}
-p{{margin:4px 0 12px;color:{soft};overflow-wrap:anywhere}} .wide{{overflow-x:auto}}
-table{{border-collapse:separate;border-spacing:2px;font-size:13px}}
-th{{font-weight:500;color:{soft};padding:1px 6px;text-align:right}}
-td{{padding:2px 6px;border-radius:3px;min-width:34px}}
-.maps{{display:grid;grid-template-columns:repeat(auto-fit,minmax(340px,1fr));gap:10px}}
-figure{{margin:0;min-width:0}} figcaption{{font-size:14px;color:{soft};padding:4px 2px}}
-svg{{width:100%;height:auto;display:block}}
+body{margin:0 auto;max-width:1180px;padding:28px 20px 60px;background:var(--surface);
+color:var(--ink);font:16px/1.55 system-ui,sans-serif}
+h1{font-size:26px;margin:0 0 4px} h2{font-size:19px;margin:44px 0 2px}
+p{margin:4px 0 12px;color:var(--soft);overflow-wrap:anywhere} .wide{overflow-x:auto}
+table{border-collapse:separate;border-spacing:2px;font-size:13px}
+th{font-weight:500;color:var(--soft);padding:1px 6px;text-align:right}
+td{padding:2px 6px;border-radius:3px;min-width:34px}
+.maps{display:grid;grid-template-columns:repeat(auto-fit,minmax(340px,1fr));gap:10px}
+figure{margin:0;min-width:0} figcaption{font-size:14px;color:var(--soft);padding:4px 2px}
+svg{width:100%;height:auto;display:block}
 """
 
 
@@ -40,8 +43,6 @@ def comparison_page(
     found: Comparison, *, names: tuple[str, str] = ("first", "second"), most: int = HEADS
 ) -> str:
     """The report as HTML: `most` heads with their maps."""
-    look = theme_of("light")
-    style = _STYLE.format(surface=look.surface, ink=look.ink, soft=look.soft)
     changed = [one for one in found.strongest(most) if one.change > 0]
     said = "" if changed else "<p>No head changed.</p>"
     title = " and ".join(escape(printable(name)) for name in names)
@@ -52,7 +53,8 @@ def comparison_page(
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title} · limelight comparison</title>\n<style>{style}</style></head>\n<body>"
+        f"<title>{title} · limelight comparison</title>\n"
+        f"<style>{themes()}{_STYLE}</style></head>\n<body>"
         f"<h1>{title}</h1><p>{escape(found.title)}.</p>{texts}"
         "<h2>How much each head changed</h2><p>The mean share of a row’s attention that moved, "
         "from 0 to 1: layers down, heads across.</p>"
@@ -101,16 +103,17 @@ def _head(found: Comparison, one: Change, names: tuple[str, str]) -> str:
         size = (min(BINS, side.queries), min(BINS, side.keys))
         seen = side.heatmap(size, head=one.head)
         drawn = heatmap(
-            seen, tokens=side.labels("key"), query_tokens=side.labels("query"), low=0.0, high=1.0
+            seen, tokens=side.labels("key"), query_tokens=side.labels("query"), low=0.0, **LOOK
         ).svg()
         maps.append((printable(name), drawn))
-    maps.append((f"{printable(names[1])} less {printable(names[0])}", less.svg(low=-1.0, high=1.0)))
+    between = f"{printable(names[1])} less {printable(names[0])}"
+    maps.append((between, less.svg(low=-1.0, **LOOK)))
     figures = "".join(
         f"<figure><figcaption>{escape(said)}</figcaption>{drawn}</figure>" for said, drawn in maps
     )
     at = " / ".join(dict.fromkeys(printable(token.strip() or token) for token in one.tokens))
     return (
-        f"<h2>Layer {one.layer}, head {one.head}</h2><p>{one.change:.0%} of a row’s attention "
-        f"moved on average; most, {one.largest:.0%}, at “{escape(at)}”.</p>"
+        f"<h2>Layer {one.layer}, head {one.head}</h2><p>{percent(one.change)} of a row’s attention "
+        f"moved on average; most, {percent(one.largest)}, at “{escape(at)}”.</p>"
         f'<div class="maps">{figures}</div>'
     )

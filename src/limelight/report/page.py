@@ -22,6 +22,7 @@ from limelight.live.effects import Effects
 from limelight.texts import translate
 from limelight.views.bundle import Progress, bundle
 from limelight.views.facts import kinds
+from limelight.views.palette import theme_of
 from limelight.writing.files import whole
 
 MEGABYTE = 1_000_000
@@ -113,6 +114,17 @@ def alone(title: str, script: str, style: str, data: str, language: str = "en") 
         f'<script type="application/json" id="limelight-data">{data}</script>\n'
         f"<script>{script}</script></body></html>\n"
     )
+
+
+def themes() -> str:
+    """A report's colours, as the reader's system has them, for pages that have no script."""
+    light, dark = (
+        ";".join(f"--{part}:{getattr(theme_of(theme), part)}"
+                 for part in ("surface", "ink", "soft", "line", "light"))
+        for theme in ("light", "dark")
+    )  # fmt: skip
+    return (f":root{{color-scheme:light dark;{light}}}\n"
+            f"@media(prefers-color-scheme:dark){{:root{{{dark}}}}}")  # fmt: skip
 
 
 def _inert(script: str) -> str:

@@ -14,11 +14,12 @@ import numpy as np
 
 from limelight.capture.health import TITLES, cell
 from limelight.pictures.tokens import printable, visible
+from limelight.report.page import themes
 from limelight.survey import Survey
 from limelight.views.facts import words
-from limelight.views.palette import THEME, Scale, theme_of
+from limelight.views.palette import THEME, Scale
 from limelight.writing.files import whole
-from limelight.writing.numbers import counted
+from limelight.writing.numbers import counted, percent
 from limelight.writing.png import encode
 from limelight.writing.tables import lit
 
@@ -28,26 +29,24 @@ TOKENS = 8
 WIDE = 240  # of a bar for 1, in dots
 
 _STYLE = """
-:root{{color-scheme:light dark;{light}}}
-@media(prefers-color-scheme:dark){{:root{{{dark}}}}}
-body{{margin:0 auto;max-width:1100px;padding:28px 20px 80px;background:var(--surface);
-color:var(--ink);font:16px/1.55 system-ui,sans-serif}}
-h1{{font-size:26px;margin:0 0 2px}} h2{{font-size:20px;margin:36px 0 6px}}
-h3{{font-size:15px;margin:18px 0 4px}} p{{margin:2px 0 10px;color:var(--soft)}}
-a{{color:inherit}} .wide{{overflow-x:auto}} table{{border-spacing:2px;font-size:13px}}
-th{{font-weight:500;color:var(--soft);text-align:left;padding:1px 8px 1px 0;vertical-align:top}}
-td{{padding:2px 6px;border-radius:3px;vertical-align:top}} .grid th{{text-align:right}}
-.grid td a{{text-decoration:none;display:block}} .names td{{padding:2px 10px 2px 0}}
-summary{{cursor:pointer;color:var(--soft);margin:6px 0}}
-.head{{display:none;border-top:1px solid var(--line);margin-top:24px}} .head:target{{display:block}}
-.parts{{display:grid;grid-template-columns:repeat(auto-fit,minmax(300px,1fr));gap:8px 36px}}
-.parts th,.parts td{{white-space:nowrap}}
-.map img{{width:min(300px,100%);aspect-ratio:1;image-rendering:pixelated;display:block;
-border:1px solid var(--line)}}
-blockquote{{margin:4px 0 10px;padding-left:12px;border-left:3px solid var(--light);
-overflow-wrap:anywhere;white-space:pre-wrap;font-size:14px}}
-small{{color:var(--soft)}} svg{{display:block;max-width:100%}} rect{{fill:var(--light)}}
-line{{stroke:var(--ink)}} .tick{{stroke:var(--soft);stroke-dasharray:2 2}}
+body{margin:0 auto;max-width:1100px;padding:28px 20px 80px;background:var(--surface);
+color:var(--ink);font:16px/1.55 system-ui,sans-serif}
+h1{font-size:26px;margin:0 0 2px} h2{font-size:20px;margin:36px 0 6px}
+h3{font-size:15px;margin:18px 0 4px} p{margin:2px 0 10px;color:var(--soft)}
+a{color:inherit} .wide{overflow-x:auto} table{border-spacing:2px;font-size:13px}
+th{font-weight:500;color:var(--soft);text-align:left;padding:1px 8px 1px 0;vertical-align:top}
+td{padding:2px 6px;border-radius:3px;vertical-align:top} .grid th{text-align:right}
+.grid td a{text-decoration:none;display:block} .names td{padding:2px 10px 2px 0}
+summary{cursor:pointer;color:var(--soft);margin:6px 0}
+.head{display:none;border-top:1px solid var(--line);margin-top:24px} .head:target{display:block}
+.parts{display:grid;grid-template-columns:repeat(auto-fit,minmax(300px,1fr));gap:8px 36px}
+.parts th,.parts td{white-space:nowrap}
+.map img{width:min(300px,100%);aspect-ratio:1;image-rendering:pixelated;display:block;
+border:1px solid var(--line)}
+blockquote{margin:4px 0 10px;padding-left:12px;border-left:3px solid var(--light);
+overflow-wrap:anywhere;white-space:pre-wrap;font-size:14px}
+small{color:var(--soft)} svg{display:block;max-width:100%} rect{fill:var(--light)}
+line{stroke:var(--ink)} .tick{stroke:var(--soft);stroke-dasharray:2 2}
 """
 
 
@@ -65,18 +64,13 @@ def survey_page(found: Survey, *, title: str | None = None) -> str:
     )
     every = [(at, head) for at, heads in enumerate(found.counts) for head in range(heads)]
     sections = "".join(_head(found, tables, *place) for place in every)
-    colours = {
-        theme: ";".join(f"--{part}:{getattr(theme_of(theme), part)}"
-                        for part in ("surface", "ink", "soft", "line", "light"))
-        for theme in THEME
-    }  # fmt: skip
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(printable(name))} · limelight survey</title>\n"
-        f"<style>{_STYLE.format(**colours)}</style></head>\n<body>"
+        f"<style>{themes()}{_STYLE}</style></head>\n<body>"
         f"<h1>{escape(printable(name))}</h1><p>{escape(size)}</p>"
         f'<h2>Heads of known kinds</h2><div class="wide">{_kinds(found)}</div>'
         "<h2>Every head</h2><p>Layers down, heads across. A click shows what a head does.</p>"
@@ -189,7 +183,7 @@ def _distances(found: Survey, site: str, head: int) -> str:
                 f"<tr><th>{far}{side}</th><td><svg width='{WIDE}' height='12' "
                 f"aria-hidden='true'><rect x='0' y='1' height='10' "
                 f"width='{WIDE * min(1.0, one['share']):.1f}'/></svg></td>"
-                f"<td>{one['share']:.0%}</td></tr>"
+                f"<td>{percent(one['share'])}</td></tr>"
             )
     return f"<table>{''.join(rows)}</table>"
 
@@ -205,14 +199,14 @@ def _map(found: Survey, site: str, head: int) -> str:
         '<picture><source media="(prefers-color-scheme: dark)" '
         f'srcset="data:image/png;base64,{sources["dark"]}">'
         f'<img src="data:image/png;base64,{sources["light"]}" alt="{words_of}"></picture>'
-        f"<small>{words_of}; the brightest is {scale.high:.0%} of a row</small>"
+        f"<small>{words_of}; the brightest is {percent(scale.high)} of a row</small>"
     )
 
 
 def _tokens(found: Survey, site: str, head: int) -> str:
     rows = "".join(
-        f"<tr><th>{escape(visible(one['token'], 24))}</th><td>{one['share']:.1%} of all</td>"
-        f"<td>{one['mean']:.2f} each, seen "
+        f"<tr><th>{escape(visible(one['token'], 24))}</th>"
+        f"<td>{percent(one['share'], 1)} of all</td><td>{one['mean']:.2f} each, seen "
         f"{'once' if one['seen'] == 1 else counted(one['seen'], 'time')}</td></tr>"
         for one in found.received(site, head, TOKENS)
     )

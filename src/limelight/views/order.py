@@ -23,6 +23,7 @@ from limelight.health import PEAKED, SATURATED, Summary
 from limelight.live.effects import Effects
 from limelight.views.facts import words
 from limelight.views.schema import Finding
+from limelight.writing.numbers import percent
 
 AT_REST = ("uniform", "separator", "sink")
 MEANING = {kind.name: kind.meaning for kind in KINDS}
@@ -131,11 +132,11 @@ def _explain(
     share, peaked = float(seen.saturated[head]), float(seen.peaked[head])
     used, spread = float(seen.effective_keys[head]), float(seen.spread[head])
     if share >= FAINT:
-        said_of = (f"{_percent(share)} of its rows put {_percent(SATURATED)} or more on one key; "
+        said_of = (f"{percent(share)} of its rows put {percent(SATURATED)} or more on one key; "
                    f"the largest logit is {float(seen.max_logit[head]):.1f}.")  # fmt: skip
     elif peaked >= FAINT:
-        bounds = f"{_percent(PEAKED)} to {_percent(SATURATED)}"
-        said_of = f"{_percent(peaked)} of its rows put {bounds} on one key."
+        bounds = f"{percent(PEAKED)} to {percent(SATURATED)}"
+        said_of = f"{percent(peaked)} of its rows put {bounds} on one key."
     elif spread >= EVEN:
         return f"It looks at all its keys nearly alike (spread {spread:.2f}), so each row averages."
     else:
@@ -149,9 +150,9 @@ def _does(kind: str, found: Heads, at: int, head: int) -> str:
     score, chance = (float(table[kind][at, head]) for table in (found.scores, found.chance))
     if kind == "uniform":
         return f"{MEANING[kind]} (spread {score:.2f})"
-    even = f"; evenly spread it would be {_percent(chance)}" if chance >= FAINT else ""
+    even = f"; evenly spread it would be {percent(chance)}" if chance >= FAINT else ""
     return (
-        f"{MEANING.get(kind, f'is of the kind {kind}')} with {_percent(score)} of its weight{even}"
+        f"{MEANING.get(kind, f'is of the kind {kind}')} with {percent(score)} of its weight{even}"
     )
 
 
@@ -165,9 +166,5 @@ def _rests_on(site: Site, head: int, batch: int) -> str:
     if not share[best] >= HALF:
         return ""
     where = "the first key" if best == 0 else f"key {best}"
-    return (f"{_percent(share[best])} of all its weight goes to {where} "
+    return (f"{percent(share[best])} of all its weight goes to {where} "
             f"(“{site.labels('key', batch)[best]}”).")  # fmt: skip
-
-
-def _percent(share: float) -> str:
-    return f"{share:.0%}".replace("%", " %")

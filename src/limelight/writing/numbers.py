@@ -37,7 +37,28 @@ def fixed(value: float, digits: int) -> str:
     >>> fixed(-0.70711, 4), fixed(math.inf, 4)
     ('−0.7071', '∞')
     """
-    return f"{value:.{digits}f}".replace("-", "−") if math.isfinite(value) else number(value)
+    return formatted(value, f".{digits}f")
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share of 1.
+
+    >>> percent(0.42), percent(0.8816, 1)
+    ('42 %', '88.2 %')
+    """
+    return formatted(share, f".{digits}%")
+
+
+def formatted(value: float, how: str) -> str:
+    """By a format of Python's, as people write it; without a sign where it rounds to nothing.
+
+    >>> formatted(-1.73, ".1f"), formatted(-0.001, ".2f"), formatted(0.42, ".0%")
+    ('−1.7', '0.00', '42 %')
+    """
+    if not math.isfinite(value):
+        return number(value)
+    text = format(value, how).replace("-", "−").replace("%", " %")
+    return text if text.strip("−0. %") else text.removeprefix("−")
 
 
 def signed(value: float, digits: int) -> str:

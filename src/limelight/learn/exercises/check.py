@@ -14,7 +14,7 @@ from limelight.learn.exercises.exercise import STEPS, Array, Exercise, known
 from limelight.learn.exercises.mistakes import candidates, distance
 from limelight.learn.exercises.where import close, where
 from limelight.worked.by_hand import by_hand, rounded
-from limelight.writing.numbers import counted, number, parse, two_digits, vector
+from limelight.writing.numbers import counted, number, parse, percent, two_digits, vector
 
 CLOSE = 0.005 + 1e-9  # two digits after the point
 HIDDEN_WORDS = frozenset(
@@ -270,7 +270,7 @@ def _check_choice(exercise: Exercise, step: str, answer: Any) -> Feedback:
 
 def _why_right(exercise: Exercise, step: str) -> str:
     key, value = exercise.top_key, exercise.top_value
-    share = f"{exercise.weights[key]:.0%}".replace("%", " %")
+    share = percent(exercise.weights[key])
     if step == "key":
         return f"Right: key {key} matches best and has {share} of the weight."
     if step == "value":

@@ -17,7 +17,7 @@ from limelight.learn.exercises.exercise import LEVELS, STEPS, Exercise
 from limelight.learn.exercises.generate import generate
 from limelight.texts import known, speaker
 from limelight.worked.by_hand import by_hand, rounded
-from limelight.writing.numbers import vector
+from limelight.writing.numbers import fixed, vector
 
 MOST = 200  # exercises on a sheet: some seventy pages
 NUMBERS = range(1, 10_000)  # of exercises: short enough to type
@@ -180,8 +180,7 @@ def _written(numbers: Any, digits: int) -> str:
 
 
 def _digits(value: float, digits: int) -> str:
-    text = f"{rounded(value, digits):.{digits}f}"
-    return (text if float(text) else text.removeprefix("-")).replace("-", "−")
+    return fixed(float(rounded(value, digits)), digits)
 
 
 def _power(value: float) -> str:
