@@ -17,6 +17,7 @@ MOST_VALUES = 2_000_000  # numbers, texts, lists and tables in one JSON text
 DEEPEST = 64  # lists and tables inside each other
 LONGEST_TEXT = 1 << 20  # characters of one text
 LARGEST_INTEGER = 1 << 63
+NUMBERS_A_BYTE = 8  # that a model may have for its weights, tied and computed ones included
 ANEW = "Take another copy of the file, or make it anew"  # the way out of a damaged one
 
 

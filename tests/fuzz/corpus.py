@@ -238,7 +238,8 @@ def gguf(
 
 
 def gguf_text(text: str) -> bytes:
-    return struct.pack("<Q", len(text)) + text.encode()
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
 
 
 def gguf_fact(name: str, kind: int, value: bytes) -> bytes:
@@ -261,8 +262,40 @@ GGUFS: dict[str, Callable[[], bytes]] = {
     "lists in lists": lambda: gguf([gguf_fact("a", 9, struct.pack("<IQ", 9, 1) * 5_000)]),
     "a tensor of 2**60 x 2**60": lambda: gguf([], [gguf_tensor("a", (2**60, 2**60))]),
     "a tensor of 4 billion axes": lambda: gguf([], [gguf_text("a") + struct.pack("<I", 2**32 - 1)]),
+    "a list of 70,000,000 bytes": lambda: gguf(
+        [gguf_fact("a", 9, struct.pack("<IQ", 0, 70_000_000) + b"\0" * 70_000_000)]),
     "an alignment of 0": lambda: gguf([gguf_fact("general.alignment", 4, struct.pack("<I", 0))]),
     "nothing but its name": lambda: b"GGUF",
+}  # fmt: skip
+
+
+def llama(width: int = 8, layers: int = 1) -> bytes:
+    """A model that runs, all of its weights the same numbers in the same place."""
+    letters = [*"thecaĠ"]
+    whole = {"context_length": 64, "embedding_length": width, "block_count": layers}
+    whole["attention.head_count"] = 2
+    said = [
+        gguf_fact("general.architecture", 8, gguf_text("llama")),
+        *(gguf_fact(f"llama.{name}", 4, struct.pack("<I", n)) for name, n in whole.items()),
+        gguf_fact("llama.attention.layer_norm_rms_epsilon", 6, struct.pack("<f", 1e-5)),
+        gguf_fact("tokenizer.ggml.model", 8, gguf_text("gpt2")),
+        gguf_fact("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 6) + b"".join(map(gguf_text, letters))),
+        gguf_fact("tokenizer.ggml.merges", 9, struct.pack("<IQ", 8, 0)),
+    ]  # fmt: skip
+    square, row = (width, width), (width,)
+    shapes = {"token_embd": (width, 6), "output_norm": row}
+    for n in range(layers):
+        parts = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+        shapes |= {f"blk.{n}.{part}": square for part in parts}
+        shapes |= {f"blk.{n}.attn_norm": row, f"blk.{n}.ffn_norm": row}
+    tensors = [gguf_tensor(f"{name}.weight", shape) for name, shape in shapes.items()]
+    weights = np.random.default_rng(1).standard_normal(max(square[0] ** 2, 6 * width))
+    return gguf(said, tensors) + weights.astype("<f4").tobytes()
+
+
+LLAMAS: dict[str, Callable[[], bytes]] = {
+    "sound": llama,
+    "4,096 layers in one place": lambda: llama(256, 4_096),
 }  # fmt: skip
 
 JSONS: dict[str, Callable[[], bytes]] = {
@@ -322,5 +355,5 @@ def _survey_set(name: str, value: Any) -> bytes:
 CORPUS = {
     ".safetensors": {**CAPTURES, **SOUND_CAPTURES}, ".jsonl": LOGS, ".gguf": GGUFS, ".json": JSONS,
     ".csv": CSVS, "config.json": CONFIGS, ".survey.safetensors": SURVEYS,
-    ".results.json": RESULTS,
+    ".results.json": RESULTS, ".llama.gguf": LLAMAS,
 }  # fmt: skip

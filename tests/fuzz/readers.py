@@ -94,6 +94,16 @@ def _gguf(path: Path) -> None:
             found.array(name)
 
 
+def _llama(path: Path) -> None:
+    from limelight import live
+
+    with np.errstate(all="ignore"):  # weights may be any numbers
+        run = live.load(path).run("the cat")
+        repr(run)
+        run.write(2, temperature=1.0)
+        run.model.effects("the", answer="t")
+
+
 def _table(path: Path) -> None:
     from limelight.cli._files import read
 
@@ -179,6 +189,7 @@ def _all() -> list[Reader]:
         ("limelight watch", ".jsonl", _command("watch", "{path}", "--once")),
         ("studio, runs", ".jsonl", _studio(".jsonl", "/api/runs/x", "/api/runs/x/view?figure=entropy")),
         ("live.gguf", ".gguf", _library(_gguf)),
+        ("live.load", ".llama.gguf", _library(_llama)),
         ("limelight score, JSON", ".json", _command("score", "--file", "{path}")),
         ("limelight score, CSV", ".csv", _command("score", "--file", "{path}")),
         ("score's file", ".json", _library(_table)),

@@ -15,9 +15,9 @@ import pytest
 
 pytest.importorskip("gguf")
 from limelight import live
-from limelight.errors import FileError
+from limelight.errors import ArgumentError, FileError
 from limelight.live.gguf import Gguf
-from limelight.live.vocabulary import BytePairs, SentencePieces, joined
+from limelight.live.vocabulary import BytePairs, SentencePieces, joined, of
 from tests.live import tiny
 
 TEXT = "the cat and the an in the cat"
@@ -76,6 +76,33 @@ def test_tokens_of_the_sentencepiece_kind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_token_is_named_by_its_text_as_it_is_shown(tmp_path: Path, kind: str) -> None:
+    """Though a text of the SentencePiece kind begins with a token of its own, and a blank."""
+    run = live.load(tiny.write(tmp_path / "model.gguf", kind=kind)).run("the cat")
+    shown = [guess.token for guess in run.next(400) if not guess.token.startswith("<")]
+    assert {" the", "the", "."} <= set(shown)
+    assert [run.model.vocabulary.piece(run.model.token(token)) for token in shown] == shown
+    assert run.then(" the").tokens == (*run.tokens, " the")
+    assert run.model.effects("the cat", answer=" the", against=".").answer == " the"
+    with pytest.raises(ArgumentError, match="'thethe' is 2 tokens"):
+        run.then("thethe")
+
+
+def test_llama_3_begins_with_a_token_and_takes_words_that_are_tokens_whole(tmp_path: Path) -> None:
+    """As llama.cpp does where the file says nothing of the first; no merge leads to `Ġwhole`."""
+    tokens, kinds = tiny.pieces("gpt2")
+    facts = {"tokenizer.ggml.tokens": [*tokens, "Ġwhole"], "tokenizer.ggml.token_type": [*kinds, 1],
+             "tokenizer.ggml.merges": [], "tokenizer.ggml.pre": "llama-bpe"}  # fmt: skip
+    begun = BytePairs({**facts, "tokenizer.ggml.bos_token_id": 1})
+    assert [begun.piece(i) for i in begun.encode("a whole")] == ["<|im_start|>", "a", " whole"]
+    assert BytePairs(facts).encode(" whole") == [len(tokens)]
+    silent = {**facts, "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.add_bos_token": False}
+    assert BytePairs(silent).encode(" whole") == [len(tokens)]
+    others = BytePairs({**facts, "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.bos_token_id": 1})
+    assert len(others.encode(" whole")) == len(" whole")
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_part_of_a_character_is_told_by_its_bytes(tmp_path: Path, kind: str) -> None:
     words = live.load(tiny.write(tmp_path / "model.gguf", kind=kind)).vocabulary
     parts = words.encode("é")[-2:]
@@ -105,6 +132,7 @@ def test_words_are_cut_where_the_file_says() -> None:
         "\n",
     ]
     assert cut("smollm", "a  123") == ["a", "  ", "1", "2", "3"]
+    assert cut("gpt-2", "! \x1d!\x85") == ["!", " \x1d!", "\x85"]  # a separator is no white space
     assert cut("llama-bpe", "HE'S 12345  x\n\n y!?\n z") == [
         "HE", "'S", " ", "123", "45", " ", " x", "\n\n", " y", "!?\n", " z"
     ]  # fmt: skip
@@ -123,7 +151,7 @@ def test_llama_3_s_cutting_is_its_expression() -> None:
     ours = BytePairs({"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": kinds,
                       "tokenizer.ggml.merges": [], "tokenizer.ggml.pre": "llama-bpe"})  # fmt: skip
     chance = np.random.default_rng(0)
-    symbols = list("aZé猫' 19½\n\r\t_!(—\u0301 ")
+    symbols = list("aZé猫' 19½\n\r\t_!(—\u0301 \x1c\x1f\x85")
     for _ in range(500):
         text = "".join(chance.choice(symbols, 12))
         assert list(ours._words(text)) == theirs.findall(text), repr(text)
@@ -186,6 +214,14 @@ def test_other_models_are_refused_with_the_way_out(path: Path, facts: dict[str, 
     ({"tokenizer.ggml.tokens": ["a", "b"], "tokenizer.ggml.token_type": [1, 1]}, "not in its table|for others"),
     ({"tokenizer.ggml.tokens": [1, 2, 3]}, "does not fit together"),
     ({"tokenizer.ggml.merges": [1]}, "does not fit together"),
+    *(({f"llama.{name}": value}, f"{name} is {shown}, and no model has it")
+      for name in ("attention.layer_norm_rms_epsilon", "rope.freq_base")
+      for value, shown in ((-1.0, "-1.0"), (0, "0"), (float("nan"), "nan"), (float("inf"), "inf"), ("a", "'a'"))),
+    ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 0.0}, "factor is 0.0, and no model"),
+    ({"llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 0.0}, None),
+    ({"llama.rope.dimension_count": 8}, "positions turn a part of each head's 16 numbers: limelight.hf"),
+    ({"llama.block_count": [1] * 10**6}, r"block_count is \[1, 1, .{60,80}, and no model has it"),
+    ({"general.architecture": "x" * 10**6}, "of the family .{60,80}, and llama is run here"),
 ])  # fmt: skip
 def test_sizes_that_no_model_has_are_refused_before_anything_is_made(
     path: Path, facts: dict[str, Any], said: str | None, monkeypatch: pytest.MonkeyPatch
@@ -206,6 +242,43 @@ def test_sizes_that_no_model_has_are_refused_before_anything_is_made(
         with pytest.raises(FileError, match=said):
             live.load(path)
     assert time.monotonic() - began < 5
+
+
+def test_a_bias_is_not_passed_over(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """llama.cpp adds it where the file has one: without it this were another model."""
+    from limelight.live import gguf
+
+    read = gguf.Gguf._read
+
+    def changed(self: Any) -> None:
+        read(self)
+        self.tensors["blk.1.attn_q.bias"] = self.tensors["output_norm.weight"]
+
+    monkeypatch.setattr(gguf.Gguf, "_read", changed)
+    with pytest.raises(FileError, match=r"has 'blk.1.attn_q.bias', which is not known here: limel"):
+        live.load(path)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_scores_that_are_no_numbers_are_refused(tmp_path: Path, kind: str) -> None:
+    facts = {"tokenizer.ggml.tokens": ["a", "b"], "tokenizer.ggml.model": kind}
+    facts |= {"tokenizer.ggml.scores": ["x", "y"], "tokenizer.ggml.add_bos_token": False}
+    if kind == "llama":
+        with pytest.raises(FileError, match="table of tokens is incomplete"):
+            of(facts)
+    else:  # which has merges, and no use for scores
+        assert of({**facts, "tokenizer.ggml.merges": []}).encode("a") == [0]
+
+
+def test_damaged_weights_write_nothing(path: Path) -> None:
+    model = live.load(path)
+    for wrong in (np.nan, np.inf):
+        model.decoder.unembedding[:, -1] = wrong
+        with np.errstate(invalid="ignore"):
+            run = model.run("the cat")
+        for heat in (0.0, 1.0):
+            with pytest.raises(ArgumentError, match=r"says what is no number.*weights are damaged"):
+                run.write(1, temperature=heat)
 
 
 def test_a_word_without_end_is_cut_in_good_time() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -182,6 +184,15 @@ def test_reading_weighs_by_what_a_value_brings(gpt: live.Model) -> None:
     assert found[i, j] == pytest.approx(expected, rel=1e-5)
     assert found.shape == (36, 36)
     assert (np.triu(found, 1) == 0).all()
+
+
+def test_a_model_is_given_back_with_the_means_it_has_found() -> None:
+    model = live.load("gpt")
+    assert model.means(LINE) is model.means(LINE)
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
 
 
 def test_what_off_refuses(gpt: live.Model) -> None:

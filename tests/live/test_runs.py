@@ -164,6 +164,9 @@ def test_what_is_refused(gpt: live.Model, tmp_path: Path) -> None:
         gpt.effects(LINE, answer="th")
     with pytest.raises(ArgumentError, match="there is no token 65"):
         gpt.run(LINE).then(65)
+    for wrong, shown in ((None, "None"), (1.0, "1.0"), ("", "''"), (["n"], r"\['n'\]")):
+        with pytest.raises(ArgumentError, match=f"^{shown} names no token: give its text, or its"):
+            gpt.run(LINE).then(wrong)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match='the logits of all: run\\(text, keep="all"\\)'):
         gpt.run(LINE).loss  # noqa: B018
     for wrong in (

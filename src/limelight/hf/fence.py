@@ -18,14 +18,13 @@ import torch
 
 from limelight.errors import FileError
 from limelight.hf.places import SAFE
-from limelight.intake import ANEW, from_json, read_bounded
+from limelight.intake import ANEW, NUMBERS_A_BYTE, from_json, read_bounded
 
 CONFIG_BYTES, INDEX_BYTES = 4 << 20, 64 << 20
 MOST_LAYERS = 4_096  # of any kind, and blocks, stages, experts and heads
 COUNTED = re.compile(r"layer|depth|block|stage|expert|head", re.IGNORECASE)
 LARGEST = 1 << 40  # no size in a config is as large
 ENDING, INDEX = ".safetensors", ".safetensors.index.json"
-SPARE = 8  # numbers a model may have for each byte of its weights, tied and computed ones included
 SMALL = 1 << 24  # numbers that need no weights
 
 _loading = threading.RLock()  # the fence is the process's: one model is loaded at a time
@@ -55,7 +54,7 @@ def check_size(model: Any, folder: Path) -> None:
     held = sum(file.stat().st_size for file in folder.iterdir()
                if file.suffix in (ENDING, ".gguf"))  # fmt: skip
     wanted = sum(part.numel() for part in (*model.parameters(), *model.buffers()))
-    if wanted > SPARE * held + SMALL:
+    if wanted > NUMBERS_A_BYTE * held + SMALL:
         raise FileError(f"{folder}: its config describes {wanted:,} numbers, and its weights are "
                         f"{held:,} bytes: bring both from one and the same place")  # fmt: skip
 

@@ -31,6 +31,7 @@ NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "
 TEXT, LIST = 8, 9
 PLAIN: dict[int, np.dtype[Any]] = {0: np.dtype("<f4"), 1: np.dtype("<f2")}  # what needs no package
 MOST_AXES = 4
+MOST_HEADER = 64 << 20  # bytes of facts and of the tensors' table; Gemma's 262,144 tokens take 16
 MALFORMED = (struct.error, UnicodeDecodeError, KeyError, OverflowError, RecursionError)
 
 
@@ -103,13 +104,16 @@ class Gguf:
         for _ in range(tensors):
             name, axes = self._text(), self._number("I")
             if axes > MOST_AXES:
-                raise self._damaged(f"{name!r} has {axes} axes")
+                raise self._damaged(f"{name!r:.80} has {axes} axes")
             shape = tuple(reversed(self._numbers(f"<{axes}Q")))
             self.tensors[name] = Entry(self._number("I"), shape, self._number("Q"))
         aligned = self.facts.get("general.alignment", ALIGNMENT)
         if not isinstance(aligned, int) or aligned < 1:
-            raise self._damaged(f"its alignment is {aligned!r}")
+            raise self._damaged(f"its alignment is {aligned!r:.80}")
         self._start = -(-self._at // aligned) * aligned
+        numbers = sum(prod(entry.shape) for entry in self.tensors.values())
+        if numbers > intake.NUMBERS_A_BYTE * self._size:  # many tensors may stand in one place
+            raise self._damaged(f"it speaks of {numbers:,} numbers, and is {self._size:,} bytes")
 
     def _value(self, kind: int) -> Any:
         if kind == TEXT:
@@ -136,19 +140,19 @@ class Gguf:
         return struct.unpack(form, self._take(struct.calcsize(form)))
 
     def _take(self, count: int) -> bytes:
-        """The next bytes; fewer where the file ends, which nobody can unpack."""
+        """The header's next bytes; fewer where the file ends, which nobody can unpack."""
         self._at += count
-        try:
+        if self._at > MOST_HEADER:
+            raise self._damaged(f"its header is longer than {MOST_HEADER:,} bytes")
+        with intake.reading(self.path):
             return self._file.read(count)
-        except OSError as error:
-            raise self._damaged(error.strerror or "it cannot be read") from None
 
     def _bytes(self, name: str, entry: Entry, count: int) -> Array:
         begin = self._start + entry.place
         if begin + count <= self._size:
-            with self._one_reader:  # layers are read side by side
+            with self._one_reader, intake.reading(self.path):  # layers are read side by side
                 self._file.seek(begin)
-                found = self._take(count)
+                found = self._file.read(count)
             if len(found) == count:
                 return np.frombuffer(found, np.uint8)
         raise self._damaged(f"{name} stands where the file has ended: it was cut short")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,7 +23,11 @@ from limelight.writing.numbers import counted
 
 Array = NDArray[Any]
 WEIGHTS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+PARTS = {f"{part}.weight" for part in (*WEIGHTS, "attn_norm", "ffn_norm")}
+LAYER = re.compile(r"blk\.(\d+)\.(.*)")
+TOP = ("token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight")
 MOST, WIDEST, LONGEST = 4_096, 1 << 20, 1 << 31  # layers and heads; numbers; tokens
+LARGEST = 1e30  # of a number with a point
 SITE = "model.layers.{}.self_attn"
 
 
@@ -49,18 +54,36 @@ def _read(
             raise FileError(f"{path}: does not say llama.{name}. {ANEW}")
         return found
 
+    def strange(name: str) -> FileError:
+        return FileError(f"{path}: llama.{name} is {fact(name)!r:.80}, and no model has it. {ANEW}")
+
     def count(name: str, most: int, default: Any = None) -> int:
         """A number of things; nothing is made of one that no model has."""
         found = fact(name, default)
         if type(found) is not int or not 1 <= found <= most:
-            raise FileError(f"{path}: llama.{name} is {found!r}, and no model has it. {ANEW}")
+            raise strange(name)
         return found
+
+    def figure(name: str, default: Any = None) -> float:
+        found = fact(name, default)
+        if type(found) not in (int, float) or not 0 < found < LARGEST:
+            raise strange(name)
+        return float(found)
 
     heads, width = count("attention.head_count", MOST), count("embedding_length", WIDEST)
     key_heads = count("attention.head_count_kv", MOST, heads)
     size = count("attention.key_length", WIDEST, width // heads)
     depth = count("block_count", MOST)
-    eps = fact("attention.layer_norm_rms_epsilon")
+    eps, base = figure("attention.layer_norm_rms_epsilon"), figure("rope.freq_base", 10000.0)
+    linear = fact("rope.scaling.type", "none") == "linear"
+    stretched = figure("rope.scaling.factor", 1.0) if linear else 1.0
+    folder = "limelight.hf.load runs its folder of safetensors through Transformers"
+    if fact("rope.dimension_count", size) != size:
+        raise FileError(f"{path}: positions turn a part of each head's {size} numbers: {folder}")
+    for name in file.tensors:  # a bias that is passed over would make another model of it
+        found = LAYER.fullmatch(name)
+        if name not in TOP if found is None else int(found[1]) < depth and found[2] not in PARTS:
+            raise FileError(f"{path}: has {name!r:.80}, which is not known here: {folder}")
 
     def norm(name: str) -> Norm:
         return Norm(file.array(f"{name}.weight"), None, eps)
@@ -94,7 +117,7 @@ def _read(
         head_size=size,
         length=count("context_length", LONGEST),
         site=SITE,
-        frequencies=_frequencies(file, fact("rope.freq_base", 10000.0), size),
+        frequencies=_frequencies(file, base, size) / stretched,
     )
     _check_shapes(path, decoder)
     words = vocabulary.of(facts)
@@ -108,13 +131,13 @@ def _check(path: Path, facts: dict[str, Any]) -> None:
     family = facts.get("general.architecture")
     others = "limelight.hf.load runs it through Transformers"
     if family != "llama":
-        raise FileError(f"{path}: of the family {family!r}, and llama is run here: {others}")
-    if facts.get("llama.expert_count"):
-        raise FileError(f"{path}: a mixture of {facts['llama.expert_count']} experts: {others}")
-    if facts.get("llama.rope.scaling.type", "none") not in ("none", "linear"):
+        raise FileError(f"{path}: of the family {family!r:.80}, and llama is run here: {others}")
+    if experts := facts.get("llama.expert_count"):
+        raise FileError(f"{path}: a mixture of {experts!r:.80} experts: {others}")
+    if (scaling := facts.get("llama.rope.scaling.type", "none")) not in ("none", "linear"):
         raise FileError(
-            f"{path}: its positions are scaled by {facts['llama.rope.scaling.type']!r}, which is "
-            f"not known here: {others}"
+            f"{path}: its positions are scaled by {scaling!r:.80}, which is not known here: "
+            f"{others}"
         )
     if facts.get("llama.attention.sliding_window"):
         raise FileError(f"{path}: its heads look through a sliding window: {others}")
@@ -131,8 +154,6 @@ def _frequencies(file: Gguf, base: float, size: int) -> Array:
     found: Array = 1.0 / base ** (np.arange(0, size, 2) / size)
     if "rope_freqs.weight" in file:  # Llama 3.1 and later
         found = found / file.array("rope_freqs.weight")
-    if file.facts.get("llama.rope.scaling.type") == "linear":
-        found = found / file.facts.get("llama.rope.scaling.factor", 1.0)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +84,11 @@ class Model:
 
     def means(self, text: str) -> Means:
         """What heads and feed-forwards give on average over a text."""
-        return _means(self, text)
+        return self._known_means(text)
+
+    @cached_property
+    def _known_means(self) -> Callable[[str], Means]:
+        return lru_cache(maxsize=8)(partial(_means, self))  # its own: they go with the model
 
     def switched(
         self, off: Off | Iterable[tuple[int, int]], mean_over: str | None = None,
@@ -113,14 +117,15 @@ class Model:
                     f"{self.decoder.vocabulary - 1:,}"
                 )
             return int(given)
-        text = str(given)
-        ids = [i for i in self.vocabulary.encode(text) if self.vocabulary.decode([i])]
+        if not isinstance(given, str) or not given:
+            raise ArgumentError(f"{given!r} names no token: give its text, or its number")
+        ids = self.vocabulary.continued(given)
         if len(ids) != 1:
             parts = " ".join(repr(self.vocabulary.piece(i)) for i in ids)
-            inside = " " + text.strip()
-            hint = f", or {inside!r}" if len(self.vocabulary.encode(inside)) == 1 else ""
+            inside = " " + given.strip()
+            hint = f", or {inside!r}" if len(self.vocabulary.continued(inside)) == 1 else ""
             raise ArgumentError(
-                f"{text!r} is {len(ids)} tokens for {self.name} ({parts}): give one of them{hint}"
+                f"{given!r} is {len(ids)} tokens for {self.name} ({parts}): give one of them{hint}"
             )
         return ids[0]
 
@@ -174,7 +179,6 @@ class Model:
                 f"{d.length:,} tokens)")  # fmt: skip
 
 
-@lru_cache(maxsize=8)
 def _means(model: Model, text: str) -> Means:
     decoder, ids = model.decoder, model.encode(text)
     x, rotation = decoder.embed(ids)[None], decoder.rotation(0, len(ids))

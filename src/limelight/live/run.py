@@ -17,7 +17,7 @@ from limelight.errors import ArgumentError
 from limelight.live.decoder import CAUSAL
 from limelight.live.memory import Memory
 from limelight.live.off import Off, shown
-from limelight.writing.numbers import counted
+from limelight.writing.numbers import counted, percent
 
 if TYPE_CHECKING:
     from limelight.live.contributions import Contributions
@@ -173,7 +173,7 @@ class Run:
         return np.asarray(one.weights(head=0) * one.brought[0, 0])
 
     def __repr__(self) -> str:
-        best = ", ".join(f"{g.token!r} {g.probability:.0%}" for g in self.next(3))
+        best = ", ".join(f"{g.token!r} {percent(g.probability)}" for g in self.next(3))
         held = self.memory.bytes_a_token * len(self.ids) / 1e6
         off = f", {self.off!r}" if self.off else ""
         return f"Run({counted(len(self.ids), 'token')}{off}; next {best}; {held:.1f} MB)"
@@ -202,6 +202,11 @@ def losses(logits: Array, ids: tuple[int, ...]) -> Array:
 
 
 def _draw(logits: Array, temperature: float, top_k: int | None, chance: Any) -> int:
+    if not np.isfinite(logits.max()):  # also where any of them is NaN
+        raise ArgumentError(
+            "the model says what is no number, and nothing can be written by that: its weights are "
+            "damaged, or too large for float32"
+        )
     if temperature == 0:
         return int(logits.argmax())
     held = np.arange(len(logits))

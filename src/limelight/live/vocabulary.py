@@ -25,6 +25,7 @@ SPLITS = {
     "smollm": _GPT2.replace(" ?N+", "N").replace("[sn ]+(?![LNO'])", "[sn ]+(?![LO'])"),
     "llama-bpe": r"[O's ]?L+|N{1,3}| ?[O']+n*|[sn ]*n|[sn ]+(?![LNO'])|[sn ]+",
 }
+SEPARATORS = "\x1c\x1d\x1e\x1f"  # white space to Python, and to nobody else
 SUFFIXES = ("'re", "'ve", "'ll", "'s", "'t", "'m", "'d")
 
 
@@ -34,6 +35,10 @@ class Vocabulary(Protocol):
     ends: frozenset[int]  # tokens after which a text is over
 
     def encode(self, text: str) -> list[int]: ...
+
+    def continued(self, text: str) -> list[int]:
+        """Those of a text that goes on, without what a whole one begins with."""
+        ...
 
     def decode(self, ids: Iterable[int]) -> str: ...
 
@@ -63,6 +68,8 @@ class Characters:
                 f"{''.join(self.alphabet).strip()!r}, blanks and line ends"
             )
         return [self._place[symbol] for symbol in text]
+
+    continued = encode
 
     def decode(self, ids: Iterable[int]) -> str:
         return "".join(self.alphabet[i] for i in ids)
@@ -97,13 +104,17 @@ class _Pieces:
     begins = False  # whether a text begins with a token of its own where the file is silent
 
     def encode(self, text: str) -> list[int]:
-        ids = list(self._first)
+        return [*self._first, *self._tokens(text, begins=True)]
+
+    def continued(self, text: str) -> list[int]:
+        return list(self._tokens(text, begins=False))
+
+    def _tokens(self, text: str, begins: bool) -> Iterator[int]:
         for i, part in enumerate(self._special.split(text)):
             if i % 2:
-                ids.append(self.ids[part])
+                yield self.ids[part]
             elif part:
-                ids += self._plain(part, first=i == 0)
-        return ids
+                yield from self._plain(part, first=begins and i == 0)
 
     def decode(self, ids: Iterable[int]) -> str:
         return b"".join(self.bytes(int(i)) for i in ids).decode("utf-8", "replace")
@@ -127,15 +138,17 @@ class BytePairs(_Pieces):
     """GPT-2's kind: bytes, merged pair by pair in the order that training found."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
-        super().__init__(facts)
         how = str(facts.get("tokenizer.ggml.pre", "default"))
+        llama3 = how == "llama-bpe"
+        self.begins = llama3 and "tokenizer.ggml.bos_token_id" in facts
+        super().__init__(facts)
         if how not in SPLITS:
             raise FileError(
-                f"the file cuts words the way of {how!r}, which is not known here "
+                f"the file cuts words the way of {how!r:.80}, which is not known here "
                 f"({', '.join(SPLITS)} are): limelight.hf.load reads it through Transformers"
             )
         self._split = re.compile(SPLITS[how])
-        self._any_case = how == "llama-bpe"
+        self._any_case = self._whole = llama3  # 'S as 's; a word that is a token is that token
         merges = facts["tokenizer.ggml.merges"]
         self._ranks = {tuple(pair.split(" ", 1)): rank for rank, pair in enumerate(merges)}
         self._word = lru_cache(1 << 15)(self._merged)
@@ -165,11 +178,13 @@ class BytePairs(_Pieces):
 
     def _merged(self, word: str) -> tuple[int, ...]:
         symbols = [SYMBOLS[byte] for byte in word.encode("utf-8", "replace")]
+        if self._whole and (known := self.ids.get("".join(symbols))) is not None:
+            return (known,)
         parts = joined(symbols, lambda left, right: self._ranks.get((left, right)))
         unknown = [part for part in parts if part not in self.ids]
         if unknown:
             raise FileError(
-                f"the file's table of tokens has no {unknown[0]!r} and is incomplete. {ANEW}"
+                f"the file's table of tokens has no {unknown[0]!r:.80} and is incomplete. {ANEW}"
             )
         return tuple(self.ids[part] for part in parts)
 
@@ -183,7 +198,8 @@ class SentencePieces(_Pieces):
         super().__init__(facts)
         self._scores: list[float] = facts["tokenizer.ggml.scores"]
         bytes_ = (p for p, kind in zip(self.pieces, self.kinds, strict=True) if kind == BYTE)
-        if len(self._scores) != len(self.pieces) or not all(map(SPELLED.fullmatch, bytes_)):
+        sound = len(self._scores) == len(self.pieces) and all(map(SPELLED.fullmatch, bytes_))
+        if not sound or not all(isinstance(score, (int, float)) for score in self._scores):
             raise FileError(f"its table of tokens is incomplete. {ANEW}")
         self._prefix = bool(facts.get("tokenizer.ggml.add_space_prefix", True))
 
@@ -226,7 +242,7 @@ def of(facts: dict[str, Any]) -> BytePairs | SentencePieces:
     kind = facts.get("tokenizer.ggml.model")
     if kind not in KINDS or "tokenizer.ggml.tokens" not in facts:
         raise FileError(
-            f"its vocabulary is of the kind {kind!r}, and {' and '.join(KINDS)} are read here: "
+            f"its vocabulary is of the kind {kind!r:.80}, and {' and '.join(KINDS)} are read here: "
             f"limelight.hf.load reads others through Transformers"
         )
     return KINDS[kind](facts)
@@ -274,7 +290,7 @@ def joined(symbols: Iterable[str], rank: Callable[[str, str], float | None]) -> 
 def _shape(symbol: str) -> str:
     if symbol in " '":
         return symbol
-    if symbol.isspace():
+    if symbol.isspace() and symbol not in SEPARATORS:
         return "n" if symbol in "\r\n" else "s"
     kind = unicodedata.category(symbol)[0]
     return kind if kind in "LN" else "O"
