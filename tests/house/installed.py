@@ -1,4 +1,4 @@
-"""What an installed limelight must do, from the wheel alone: run outside the checkout.
+"""What an installed limelight with its studio must do: run outside the checkout.
 
     python tests/house/installed.py
 
