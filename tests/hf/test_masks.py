@@ -138,6 +138,8 @@ def test_a_compact_mask_is_a_tensor_to_everybody_else() -> None:
     assert found.ndim == 4
     truth = torch.from_numpy(Causal().dense(3, 5))
     torch.testing.assert_close(found[:, :, 1:, :2], truth[1:, :2].expand(BATCH, 1, 2, 2))
+    torch.testing.assert_close(found[:, :, -1:], truth[-1:].expand(BATCH, 1, 1, 5))
+    torch.testing.assert_close(found[:, :, ::2], truth[::2].expand(BATCH, 1, 2, 5))
     torch.testing.assert_close(found.to(torch.float32), truth.float().expand(BATCH, 1, 3, 5))
     assert "Causal() on 5 keys" in repr(found)
     assert found.detach() is found

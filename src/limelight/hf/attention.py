@@ -2,8 +2,10 @@
 
 The arguments are those of Transformers' attention interface: query, key and value as
 [batch, heads, length, size], the mask that the registered mask function made (or None, or the
-caller's own), and what a model may add: softcap (Gemma 2), s_aux (gpt-oss's sinks), position_bias
-(T5). Returns the output as [batch, length, heads, size] and no weights: a capture has those.
+caller's own), and what a model may add: softcap (Gemma 2), s_aux (gpt-oss's sinks), sinks of each
+query (Inkling 2), position_bias (T5), and the keys that a sparse attention picked for each query:
+indices (DeepSeek V3.2) or block_indices (MiniMax M3). Returns the output as [batch, length, heads,
+size] and no weights: a capture has those.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from torch.nn.attention.bias import CausalBias
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.hf.compact import CompactMask
 from limelight.hf.masks import learned_sdpa, only_eager
-from limelight.masks import Causal, Mask
+from limelight.masks import Causal, Mask, as_mask
 from limelight.torch import bridge, functional, packed
 
 _gathering: Any = None  # by name, what the pass that runs now gives beside its output
@@ -51,6 +53,9 @@ def attention(
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     position_bias: Tensor | None = None,
+    sinks: Tensor | None = None,
+    indices: Tensor | None = None,
+    block_indices: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Registered as `attn_implementation="limelight"`."""
@@ -68,11 +73,19 @@ def attention(
         )
     if attention_mask is None and query.shape[2] > 1:
         is_causal = _is_causal(module, is_causal)
+    if sinks is not None:  # [B, H, Nq, 1]: less its own sink's logit, each row has the sink at 0
+        position_bias = -sinks if position_bias is None else position_bias - sinks
+        s_aux = sinks.new_zeros(query.shape[1])
     asked = understand(query, key, value, attention_mask, bool(is_causal), position_bias)
     starts = kwargs.get("cu_seq_lens_q")
     if starts is not None:
         ends = kwargs.get("cu_seq_lens_k")
         asked.rule["mask"] = packed.within(asked.rule["mask"], starts, ends, asked.query, asked.key)
+    if indices is not None:
+        asked.rule["mask"] = _picked(indices[:, None], 1, asked)
+    elif block_indices is not None:
+        indexer: Any = module.indexer
+        asked.rule["mask"] = _picked(block_indices, indexer.block_size, asked)
     asked.rule.update(scale=scaling, softcap=softcap, sinks=s_aux, dropout=dropout)
     recorder, site = bridge.set_on(module, RECORDER), bridge.key_of(module)
     if recorder is not None:
@@ -123,6 +136,23 @@ def understand(
         key, value = key[:, :, :keys], value[:, :, :keys]
         bias = bias if bias is None or bias.shape[3] == 1 else bias[..., :keys]
     return Asked(query, key, value, {"mask": mask, "bias": bias})
+
+
+def _picked(places: Tensor, width: int, asked: Asked) -> Any:
+    """The mask, and only the keys that were picked: on sdpa and eager Transformers' mask says so.
+
+    places [B, groups, Nq, K] are numbers of blocks of so many keys; a negative one is none.
+    """
+    heads, keys = asked.query.shape[1], asked.key.shape[2]
+    blocks = -(-keys // width)
+    none = (places < 0) | (places >= blocks)  # or in the unused end of a static cache
+    shown = places.new_zeros((*places.shape[:3], blocks + 1), dtype=torch.bool)
+    shown.scatter_(-1, places.masked_fill(none, blocks).long(), True)
+    shown = shown[..., :blocks].repeat_interleave(width, dim=-1)[..., :keys]
+    if shown.shape[1] > 1:
+        shown = shown.repeat_interleave(heads // shown.shape[1], dim=1)
+    mask = asked.rule["mask"]
+    return shown if mask is None else as_mask(mask) & as_mask(shown)
 
 
 def _is_causal(module: torch.nn.Module, said: bool | None) -> bool:

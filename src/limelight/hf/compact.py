@@ -37,11 +37,13 @@ class CompactMask(Tensor):
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
 
-    def cells(self) -> Tensor:
-        """The true cells, in full."""
+    def cells(self, rows: slice = slice(None)) -> Tensor:
+        """The true cells of some rows, or in full."""
         batch, _, nq, nk = self.shape
-        cells = np.zeros((batch, 1, nq, nk), np.bool_)
-        cells[..., : self.keys] = True if self.rule is None else self.rule.dense(nq, self.keys)
+        at, keys = np.arange(nq)[rows], np.arange(self.keys)
+        tile = None if self.rule is None else self.rule.allowed(nq, self.keys).tile(at, keys)
+        cells = np.zeros((batch, 1, len(at), nk), np.bool_)
+        cells[..., : self.keys] = True if tile is None else tile
         shown = torch.from_numpy(cells).to(self.device)
         if self.dtype == torch.bool:
             return shown
@@ -59,6 +61,8 @@ class CompactMask(Tensor):
     ) -> Any:
         if func is torch.ops.aten.detach.default:  # reentrant checkpointing: the same mask
             return args[0]
+        if func is torch.ops.aten.slice.Tensor and args[1:2] == (2,):  # as Gemma 4 takes the last
+            return args[0].cells(slice(*args[2:]))
 
         def filled(value: Any) -> Any:
             return value.cells() if isinstance(value, CompactMask) else value

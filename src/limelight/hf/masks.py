@@ -63,6 +63,9 @@ def mask(
     if q_length > 1 and not learned_sdpa(home):  # modules that may not say what None means
         allow_is_causal_skip = False
         allow_is_bidirectional_skip = allow_is_bidirectional_skip and eager
+    if getattr(kwargs.get("config"), "num_kv_shared_layers", 0):
+        # Gemma 4 leaves out queries that nobody asks for: those left are not at the first key.
+        allow_is_causal_skip = False
     if compiled_step or is_tracing(attention_mask) or is_tracing(q_offset):
         make = theirs.eager_mask if eager else theirs.sdpa_mask
         return make(
