@@ -287,6 +287,24 @@ def test_every_sign_of_ours_has_an_ascii_form(command, words):
     assert "?" not in done.stdout
 
 
+@pytest.mark.parametrize("command", ["experiment", "engines", "saturate --d-k 4 --draws 3"])
+def test_tables_stay_straight_without_unicode(command):
+    done = shell(f"limelight {command}", PYTHONIOENCODING="ascii")
+    tables = [part.splitlines() for part in done.stdout.split("\n\n") if "-+-" in part]
+    assert tables
+    for lines in tables:
+        rows = [line.replace("-+-", "-|-") for line in lines if "|" in line or "-+-" in line]
+        edges = {tuple(at for at, sign in enumerate(row) if sign == "|") for row in rows}
+        assert len(edges) == 1
+
+
+def test_what_is_hidden_is_light_without_unicode():
+    done = shell("limelight mask --size 3", PYTHONIOENCODING="ascii")
+    assert "# . .\n# # .\n# # #\n# allowed  . hidden" in done.stdout
+    done = shell("limelight heatmap llama --layer 3 --head 1", PYTHONIOENCODING="ascii")
+    assert "  ##..........\n  ##  ........\n" in done.stdout
+
+
 def test_json_in_ascii_loses_nothing():
     done = shell("limelight score --json --tokens é,b,c", PYTHONIOENCODING="ascii")
     assert json.loads(done.stdout)["tokens"]["keys"] == ["é", "b", "c"]

@@ -106,6 +106,14 @@ def test_check_for_machines():
     text = run("--level", "0", *given).stdout
     assert "✓ raw: Right." in text
     assert "✗ output: Only the value" in text
+    assert "= 8.829123" not in text
+
+
+def test_a_check_gives_the_solution_too_where_it_is_asked_for():
+    given = ["--level", "0", "--check", "raw=5,2,1", "--answers"]
+    text = run(*given).stdout
+    assert text.index("A minus sign was lost") < text.index("+ 0.012669·1 = 8.829123")
+    assert json.loads(run(*given, "--json").stdout)["exercise"] == WORKED.to_dict(answers=True)
 
 
 def test_answers_as_text():
@@ -201,6 +209,9 @@ def test_quiz():
         (["--seed", "1", "--step", "raw", "--check", "raw=5,2"], "leave out --step"),
         (["--quiz", "--check", "raw=5,2", "--level", "2"], "leave out --level, --check"),
         (["--count", "3"], "not on a --sheet: leave out --count"),
+        (["--count", "3", "--force"], "not on a --sheet: leave out --count, --force"),
+        (["--step", "scaled", "--answers"], "all steps are given at once: leave out --step"),
+        (["--step", "scaled", "--json"], "all steps are given at once: leave out --step"),
         (["--level", "1", "--level", "2"], "several --level are for --sheet"),
         (["--sheet", "--step", "raw", "--answers"], "leave out --step, --answers"),
         (["--sheet", "--quiz"], "leave out --sheet"),

@@ -51,6 +51,7 @@ def test_curve_and_single_size():
         (["--d-k", "1000000000000"], "one draw has 9,000,000,000,000 numbers"),
         (["--d-k", f"1{'0' * 400}", "--scores", "1,2"], "is too large"),
         (["--d-k", "four"], "'four' is not a whole number"),
+        (["--d-k", ""], "'' is not a whole number"),
         (["--d-k", "0"], "--d-k 0: give a whole number"),
         (["--draws", "0"], "--draws"),
         (["--draws", "1000000000"], "--draws 1,000,000,000 are too many: 1,000,000 are the most"),

@@ -18,6 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from limelight.cli._lazy import spelled
 from limelight.errors import ArgumentError
 from limelight.writing.numbers import parse
 from limelight.writing.terminal import HIDDEN, shown
@@ -56,6 +57,10 @@ def _encoding(stream: TextIO) -> str:
 
 class Terminal(Console):
     """A console on which no text acts: whatever a file says is shown, not obeyed."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """What the encoding lacks is replaced before it is measured: tables stay straight."""
+        return super().render_str(spelled(text, self.encoding), **how)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

@@ -207,21 +207,38 @@ def fail(message: str, code: int = FAILED) -> None:
 def lenient(stream: Any) -> None:
     """Have a stream write what its encoding lacks as near as it can, rather than fail."""
     if getattr(stream, "errors", "") in ("strict", "surrogateescape"):
-        codecs.register_error("limelight", _nearest)
         stream.reconfigure(errors="limelight")
 
 
 def _nearest(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    missing = error.object[error.start : error.end]
-    return "".join(SIGNS.get(sign) or _bare(sign) for sign in missing), error.end
+    text, places = error.object, range(error.start, error.end)
+    return "".join(_plain(text[at], text[at - 1 : at] + text[at + 1 : at + 2])
+                   for at in places), error.end  # fmt: skip
+
+
+def _plain(sign: str, beside: str) -> str:
+    """What stands for a sign between two others. A dot between two factors is a product."""
+    if sign == "·" and (len(beside) < 2 or any(near in " \n·░▒▓█" for near in beside)):
+        return "."
+    return SIGNS.get(sign) or _bare(sign)
+
+
+def spelled(text: str, encoding: str) -> str:
+    """The text as a lenient stream of that encoding writes it."""
+    if encoding.startswith("utf"):
+        return text
+    return text.encode(encoding, "limelight").decode(encoding)
 
 
 def _bare(sign: str) -> str:
     """A letter without its accent, where it has one."""
     letter = unicodedata.normalize("NFD", sign)[0]
     return letter if letter.isascii() else "?"
+
+
+codecs.register_error("limelight", _nearest)
 
 
 def discard() -> None:

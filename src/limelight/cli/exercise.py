@@ -111,7 +111,7 @@ def exercise(
 
     voice = Voice(known(language))
     single = {"--step": step, "--check": check}
-    paper = {"--count": count, "--output": output}
+    paper = {"--count": count, "--output": output, "--force": force or None}
     if quiz:
         chosen = {"--level": level, "--seed": seed, **single, "--sheet": sheet or None, **paper}
         _left_out("--quiz asks the same questions always", chosen)
@@ -129,11 +129,13 @@ def exercise(
         raise ArgumentError("--check needs --seed, or it would judge a new exercise by old answers")
     if check and step is not None:
         raise ArgumentError("--check names its steps itself, as raw=5,2,-1: leave out --step")
+    if answers or json:
+        _left_out("all steps are given at once", {"--step": step})
     seed = _drawn() if seed is None else seed
     task = generate(of, seed)
     progress = Progress.at(task, step or "raw")
     if check:
-        _check(voice, task, check, json)
+        _check(voice, task, check, answers, json)
     elif json:
         voice.json(task.to_dict(answers=answers))
     elif answers:
@@ -194,8 +196,8 @@ def _drawn() -> int:
     return random.SystemRandom().randrange(1, 10_000)
 
 
-def _check(voice: Voice, task: Exercise, given: list[str], json: bool) -> None:
-    """Feedback on answers from the command line."""
+def _check(voice: Voice, task: Exercise, given: list[str], answers: bool, json: bool) -> None:
+    """Feedback on answers from the command line; and the solution, where it is asked for."""
     from limelight.learn.exercises import check
 
     pairs = [text.partition("=") for text in given]
@@ -204,12 +206,15 @@ def _check(voice: Voice, task: Exercise, given: list[str], json: bool) -> None:
             raise ArgumentError(f"--check {text!r}: write the step and the answer, as raw=5,2,-1")
     found = [check(task, name.strip(), answer) for name, _, answer in pairs]
     if json:
-        voice.json({"exercise": task.to_dict(), "feedback": [item.to_dict() for item in found]})
+        told = [item.to_dict() for item in found]
+        voice.json({"exercise": task.to_dict(answers=answers), "feedback": told})
         return
     out = console(markup=True)
     _present(out, voice, task)
     for feedback in found:
         _say(out, voice, feedback, f"{feedback.step}: ")
+    if answers:
+        _solution(out, voice, task)
 
 
 def _ask(out: Console, voice: Voice, progress: Progress) -> None:

@@ -59,7 +59,7 @@ def saturate(
     from limelight.cli._looking import progress
     from limelight.learn import saturation
 
-    sizes = [_size(part) for part in d_k.split(",")] if d_k else []
+    sizes = [_size(part) for part in d_k.split(",")] if d_k is not None else []
     out = console(markup=True)
     if scores is not None:
         if len(sizes) != 1:
