@@ -178,6 +178,29 @@ def test_typing_writing_and_switching_in_the_page(
     assert "off=" not in page.url
 
 
+def test_what_is_measured_for_another_text_is_called_off(open_tab: Callable[..., Any]) -> None:
+    page = open_tab(f"#/explore/live?model=gpt&text={LINE}&figure=effect")
+    heads = page.get_by_role("region", name="Heads", exact=True)
+    heads.get_by_text("not measured for this text yet").wait_for()
+    assert heads.get_by_text("Being looked for…", exact=True).count() == 0  # nobody asked
+    assert heads.locator(".legend .ramp").inner_text().split() == []  # colours of no numbers
+    page.route("**/api/live/effects", lambda _: None)  # never answered
+    measure = page.get_by_role("button", name="What does each head do?")
+    told = page.get_by_role("region", name="Type and watch").get_by_role("status")
+
+    def called_off(leave: Callable[[], Any]) -> None:
+        measure.click()
+        told.get_by_text("Every head is switched off in turn…").wait_for()
+        with page.expect_event("requestfailed", lambda asked: asked.url.endswith("/effects")):
+            leave()
+
+    called_off(lambda: page.get_by_label("Type, and see what comes next").fill(LINE + "n"))
+    page.get_by_text("37 tokens").wait_for()
+    assert told.inner_text() == ""
+    assert page.get_by_role("alert").count() == 0
+    called_off(lambda: page.get_by_role("link", name="Learn", exact=True).click())
+
+
 def test_part_of_a_character_is_not_written(open_tab: Callable[..., Any]) -> None:
     if why := live.missing("smollm2"):
         pytest.skip(why)

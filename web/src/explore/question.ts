@@ -16,7 +16,8 @@ export interface Answer {
   readonly scale: readonly [number, number];
   /** Whether figures on the other side of the dark one are drawn in the other colour. */
   readonly signed: boolean;
-  readonly known: boolean;
+  /** Whether the server has yet to say more of it. */
+  readonly awaited: boolean;
   write(value: Real): string;
 }
 
@@ -53,7 +54,7 @@ export function answer(by: By, known: Known): Answer {
       title: "This cell",
       meaning: known.tokens ? `How much of its attention “${word(query)}” gives “${word(key)}”` : "Choose a cell of the map, or two words of the text",
       table: each((site, head) => (known.sightings ? (found.get(`${site}.${head}`) ?? 0) : null)),
-      scale: [0, 1], signed: false, known: known.sightings !== null, write: plain,
+      scale: [0, 1], signed: false, awaited: known.tokens !== null && known.sightings === null, write: plain,
     };
   }
   if (by === "effect") {
@@ -65,7 +66,7 @@ export function answer(by: By, known: Known): Answer {
         ? `What its absence does to the log-probability of “${known.effects.answer}”: warm where it falls, cool where it rises`
         : "What each head’s absence does to the next token: not measured for this text yet",
       table: each((site, head) => change[known.layers[site] ?? -1]?.[head] ?? null),
-      scale: [0, -most], signed: true, known: known.effects !== null, write: (value) => (value === null ? "–" : fixed(value, 3)),
+      scale: [0, -most], signed: true, awaited: false, write: (value) => (value === null ? "–" : fixed(value, 3)),
     };
   }
   const named = KIND.exec(by)?.[1];
@@ -75,14 +76,14 @@ export function answer(by: By, known: Known): Answer {
       title: kind ? capital(kind.title) : capital(named),
       meaning: kind ? `Share of its attention that ${kind.meaning}` : known.kinds ? "No row of this text can be judged by it" : "Being looked for",
       table: each((site, head) => kind?.scores[site]?.[head] ?? null),
-      scale: [0, 1], signed: false, known: known.kinds !== null, write: plain,
+      scale: [0, 1], signed: false, awaited: known.kinds === null, write: plain,
     };
   }
   const kind = figureOf(FIGURES, by);
   const table = each((site, head) => known.health[site]?.figures[kind.name][head] ?? null);
   return {
     title: kind.title, meaning: capital(kind.meaning), table, scale: scaleOf(kind, table), signed: false,
-    known: known.health.every((row) => row !== undefined),
+    awaited: known.health.some((row) => row === undefined),
     write: (value) => (value !== null && SHARES.has(kind.name) ? percent(value) : plain(value)),
   };
 }
