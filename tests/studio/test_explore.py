@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -305,6 +306,49 @@ def test_a_studio_that_has_stopped_is_said_so(
     page.close()
 
 
+def test_what_failed_once_is_told_until_it_comes(browser: Any, studio: Running) -> None:
+    page = browser.new_page()
+    page.goto(f"{studio.origin}/?token={studio.token}#/explore/llama?head=11.1&cell=2.1")
+    strongest = page.get_by_role("list", name="The strongest").get_by_role("button")
+    strongest.filter(has_text="layer 11, head 1").wait_for()
+    page.wait_for_load_state("networkidle")
+    page.route("**/sightings?*", lambda route: route.abort())
+    page.get_by_role("button", name=re.compile("every word looks at itself")).click()
+    told = page.get_by_role("alert").get_by_text("The studio does not answer.")
+    told.wait_for()
+    page.unroute_all()
+    page.get_by_role("button", name=re.compile("cat looks at curious")).click()
+    told.wait_for(state="detached")
+    page.close()
+
+
+@pytest.mark.parametrize("where", ["explore", "watch"])
+def test_a_list_that_does_not_come_is_not_looked_for(
+    browser: Any, studio: Running, where: str
+) -> None:
+    page = browser.new_page()
+    page.route("**/api/*", lambda route: route.abort())
+    page.goto(f"{studio.origin}/?token={studio.token}#/{where}")
+    page.get_by_role("alert").get_by_text("The studio does not answer.").last.wait_for()
+    page.wait_for_load_state("networkidle")
+    assert page.get_by_text("Looking for").count() == 0
+    page.close()
+
+
+def test_a_page_that_cannot_be_opened_is_said_in_words(browser: Any, studio: Running) -> None:
+    page = browser.new_page()
+    page.goto(f"{studio.origin}/?token={studio.token}#/learn")
+    page.get_by_role("heading", name="Step through").wait_for()
+    page.route("**/assets/*", lambda route: route.abort())
+    page.get_by_role("link", name="Watch", exact=True).click()
+    said = "Watch could not be opened. Is the studio still running? Then load this page again."
+    page.get_by_role("alert").get_by_text(said, exact=True).wait_for()
+    page.unroute_all()
+    page.reload()
+    page.get_by_role("heading", name="Watch a training run").wait_for()
+    page.close()
+
+
 def test_a_map_that_takes_a_while_says_so(open_tab: Open) -> None:
     page = open_tab("#/explore")
     held: list[Any] = []
@@ -522,6 +566,9 @@ def test_axe_finds_nothing_serious(open_tab: Open, axe: str, where: str) -> None
     assert violations(page, axe) == []
     page.emulate_media(color_scheme="dark")
     assert violations(page, axe) == []
+    headings = page.locator("main :is(h1, h2, h3, h4)")
+    levels = headings.evaluate_all("all => all.map(one => Number(one.tagName[1]))")
+    assert all(below <= above + 1 for above, below in itertools.pairwise(levels)), levels
 
 
 def test_the_shelf_opens_what_comes_along_at_a_head_worth_seeing(open_tab: Open) -> None:
