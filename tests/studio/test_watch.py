@@ -15,6 +15,7 @@ from limelight.journal.run import Run
 from limelight.journal.shipped import TITLES, find
 from tests.studio import samples
 from tests.studio.conftest import Running, Watcher
+from tests.studio.looking import focused
 
 Open = Callable[..., Any]
 
@@ -69,6 +70,9 @@ def test_what_was_scaled_back(
     first = told.get_by_role("listitem").first.inner_text()
     assert "layer 1, head 4: 204 → 102" in first
     assert "and 2 more" in first
+    for name in ("Alarms", "Scaled back"):  # a long list scrolls, by keyboard too
+        page.get_by_role("list", name=name).focus()
+        focused(page, "ol")
     page.close()
 
 
