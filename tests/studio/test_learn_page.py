@@ -89,6 +89,15 @@ def test_nothing_is_wider_than_the_window(open_tab: Callable[..., Any], width: i
         }).map(element => element.outerHTML.slice(0, 200))"""
     )
     assert spills == []
+    tight = page.evaluate(
+        """() => [...document.querySelectorAll("main .button:not(:has(.unseen))")].filter(button => {
+            const words = document.createRange();
+            words.selectNodeContents(button);
+            const [text, box] = [words, button].map(each => each.getBoundingClientRect());
+            return text.height && Math.min(text.top - box.top, box.bottom - text.bottom) < 3;
+        }).map(button => button.textContent)"""
+    )
+    assert tight == []  # also where words take two lines
 
 
 def test_formulas_are_typeset(page: Any) -> None:

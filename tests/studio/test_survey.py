@@ -70,6 +70,22 @@ def plays(studio: Running) -> Iterator[Survey]:
     path.unlink()
 
 
+def test_a_head_that_did_not_come_leaves_the_others(
+    browser: Any, studio: Running, plays: Survey
+) -> None:
+    page = browser.new_page()
+    page.goto(f"{studio.origin}/?token={studio.token}#/explore/~survey/plays")
+    grid = page.get_by_role("grid", name="Heads of the survey")
+    page.route("**/heads/1", lambda route: route.abort())
+    grid.get_by_role("button", name=re.compile("^layer 1, head 1:")).click()
+    told = page.get_by_role("alert").get_by_text("The studio does not answer.")
+    told.wait_for()
+    grid.get_by_role("button", name=re.compile("^layer 1, head 0:")).click()
+    page.get_by_role("region", name="Layer 1, head 0").wait_for()
+    assert told.count() == 0
+    page.close()
+
+
 @pytest.mark.parametrize(("width", "dark"), [(1440, False), (390, True)])
 def test_a_head_of_a_survey_is_looked_at(
     open_tab: Callable[..., Any], plays: Survey, width: int, dark: bool
@@ -84,6 +100,7 @@ def test_a_head_of_a_survey_is_looked_at(
     own = part.get_by_role("listitem").filter(has_text=re.compile("^own"))
     score, error = (table["own"][1, 1] for table in (plays.heads.scores, plays.heads.errors))
     assert own.inner_text().split()[-3:] == [f"{score:.2f}", "±", f"{error:.2f}"]
+    assert own.locator(".track").bounding_box()["width"] > 80  # long enough to tell bars apart
     assert part.get_by_role("img", name="Queries down, keys across").is_visible()
     named = {text.name for kind in ("own", "previous") for _, text in plays.examples(1, 1, kind)}
     shown = part.locator("blockquote small").all_inner_texts()
