@@ -127,6 +127,22 @@ def test_json_and_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         command.watch(path, plot=tmp_path / "nowhere" / "run.png")
     with pytest.raises(ArgumentError, match="no records yet"):
         command.watch(write(tmp_path / "empty.jsonl", HEADER), plot=tmp_path / "empty.png")
+    unseen = write(tmp_path / "unseen.jsonl", HEADER, {**record(0), "sites": []})
+    with pytest.raises(ArgumentError, match="nothing to draw, as no attention was seen"):
+        command.watch(unseen, plot=tmp_path / "unseen.png")
+
+
+def test_a_plot_of_a_run_that_was_resumed_from_a_step_before(tmp_path: Path) -> None:
+    lines = [record(0), record(50), record(100), HEADER, record(50), record(100)]
+    drawn = []
+    for name, part in (("resumed", lines), ("first", lines[:3])):
+        command.watch(
+            write(tmp_path / f"{name}.jsonl", HEADER, *part), plot=tmp_path / f"{name}.svg"
+        )
+        drawn.append((tmp_path / f"{name}.svg").read_text())
+    resumed, first = (text.count("<polyline") + text.count("<path") for text in drawn)
+    assert resumed == first + 4 * 2  # in each panel each layer's line breaks once
+    assert "2 layers<" in drawn[0]  # which have colours of their own, and no shades
 
 
 def test_it_follows_until_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

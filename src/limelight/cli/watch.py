@@ -329,13 +329,18 @@ def draw(run: Run, target: Path) -> None:
 
     if not run.records:
         raise ArgumentError(f"{run.tail.path} has no records yet: there is nothing to draw")
+    if not run.heads:
+        raise ArgumentError(f"{run.tail.path}: there is nothing to draw, as {UNSEEN}")
     panels = []
     for figure, title in PANELS.items():
         seen = run.view(figure, run.records)
+        steps = np.array(seen.steps, np.float64)
+        back = np.flatnonzero(np.diff(steps) <= 0) + 1  # resumed from a step before: a line breaks
+        steps, values = np.insert(steps, back, steps[back]), np.insert(seen.values, back, np.nan, 1)
         worse = np.fmin if figure in LOW_IS_WORSE else np.fmax
         lines = tuple(
-            Line(site.name, np.array(seen.steps, np.float64),
-                 worse.reduce(seen.values[site.first : site.first + site.heads], axis=0)[None])
+            Line(site.name, steps,
+                 worse.reduce(values[site.first : site.first + site.heads], axis=0)[None])
             for site in run.sites.values() if site.heads
         )  # fmt: skip
         rang = tuple(float(event.step) for event in run.events
@@ -343,7 +348,7 @@ def draw(run: Run, target: Path) -> None:
         panels.append(Panel(title, lines, "step", marks=rang))
     layers = counted(len(run.sites), "layer")
     chart([panels[:2], panels[2:]], title=f"{run.model or 'model'}, {run.tail.path.name}",
-          below=f"{layers}, first (pale) to last (dark)" if len(run.sites) > 1 else layers,
+          below=f"{layers}, first (pale) to last (dark)" if len(run.sites) > 3 else layers,
           ).save(target)  # fmt: skip
 
 
