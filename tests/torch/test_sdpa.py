@@ -42,6 +42,8 @@ TABLE: list[tuple[str, tuple[Any, Any, Any], Any]] = [
      lambda: {"attn_mask": torch.zeros(2, 1, 5, 7).masked_fill(~boolean(2, 1, 5, 7), -torch.inf)}),
     ("scale", ((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8)), lambda: {"scale": 0.7}),
     ("one query head for all", ((2, 1, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8)), dict),
+    ("one query without heads for all", ((5, 8), (2, 3, 7, 8), (2, 3, 7, 8)), dict),
+    ("one query without heads for a batch", ((5, 8), (3, 7, 8), (3, 7, 8)), dict),
     ("one query for all", ((1, 5, 8), (3, 7, 8), (3, 7, 8)), dict),
     ("one key head for all", ((2, 3, 5, 8), (2, 1, 7, 8), (2, 1, 7, 8)), dict),
     ("grouped", ((2, 6, 5, 8), (2, 2, 7, 8), (2, 2, 7, 8)), lambda: {"enable_gqa": True}),
