@@ -66,3 +66,11 @@ def test_bad_rules() -> None:
         Alarm("x", "max_logit", raise_at=1, clear_at=2)
     with pytest.raises(ArgumentError, match="at least"):
         Alarm("x", "spread", raise_at=0.2, clear_at=0.1, above=False)
+    for bounds in ((float("inf"), 1.0), (1.0, float("nan")), ("9", 8.0)):
+        with pytest.raises(ArgumentError, match="must be finite floats"):
+            Alarm("x", "max_logit", *bounds)  # type: ignore[arg-type]
+    for patience in (0, 1.5, "2"):
+        with pytest.raises(ArgumentError, match=f"patience={patience!r} a number of records"):
+            Alarm("x", "max_logit", 2.0, 1.0, patience=patience)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="its name must be a text"):
+        Alarm(3, "max_logit", 2.0, 1.0)  # type: ignore[arg-type]

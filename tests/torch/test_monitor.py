@@ -491,6 +491,19 @@ def test_why_nothing_was_seen() -> None:
                 monitor.step()
 
 
+def test_one_module_that_attends_with_other_heads_too() -> None:
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return ll.attention(q, k, v) + ll.attention(*(x.repeat(2, 1, 1) for x in (q, k, v)))[:2]
+
+    with Monitor(Whatever(attend), every=1) as monitor:
+        for _ in range(2):
+            monitor.model(torch.randn(2, 5, 8))
+        record = monitor.step()
+    assert record is not None
+    sites = [(site["name"], site["heads"], site["rows"]) for site in record["sites"]]
+    assert sites == [("Whatever", 2, 10), ("Whatever (4 heads)", 4, 10)]
+
+
 def test_resuming_appends(tmp_path: Path) -> None:
     path, model = tmp_path / "run.jsonl", Language()
     with Monitor(model, path, every=2) as monitor:
@@ -591,6 +604,16 @@ def test_a_number_that_a_step_does_not_have() -> None:
     assert (record["loss"], record["norm"], record["scale"]) == (2.5, None, None)
 
 
+@pytest.mark.parametrize("number", [[0.1], "0.1", torch.ones(2), np.ones(2), 1j], ids=repr)
+def test_what_is_no_number_ends_no_monitor(number: Any) -> None:
+    with Monitor(Language(), every=2, start=1) as monitor:
+        with pytest.raises(ArgumentError, match=r"step\(lr=…\) got a .*one number a name"):
+            monitor.step(lr=number)
+        assert monitor.count == 1
+        monitor.step(lr=0.1, loss=torch.ones(1), norm=np.float32(2.0), scale=np.ones((1, 1)))
+        assert monitor.count == 2
+
+
 def test_bad_arguments(tmp_path: Path) -> None:
     for every in (0, 1.5, True, "1"):
         with pytest.raises(ArgumentError, match="at least 1"):
@@ -608,6 +631,25 @@ def test_bad_arguments(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ll.LimelightError, match="cannot write"):
         Monitor(Language(), tmp_path / "file" / "run.jsonl")
+    with pytest.raises(ArgumentError, match="named by a text or a Path, and 3 is neither"):
+        Monitor(Language(), 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("held", ["import torch\n", "a log without an end"])
+def test_a_file_of_something_else_is_left_as_it_is(held: str, tmp_path: Path) -> None:
+    path, model = tmp_path / "train.py", Language()
+    path.write_text(held)
+    with pytest.raises(ll.LimelightError, match=r"train\.py holds something else than a monitor"):
+        Monitor(model, path)
+    assert path.read_text() == held
+    assert not bridge.listening
+
+
+def test_a_number_of_numpy_s_is_as_good_as_one_of_python_s(tmp_path: Path) -> None:
+    every: Any = np.int64(2)
+    with Monitor(Language(), tmp_path / "run.jsonl", every=every) as monitor:
+        assert monitor.recording
+    assert lines(tmp_path / "run.jsonl")[0]["every"] == 2
 
 
 def test_weights_and_biases(tmp_path: Path) -> None:

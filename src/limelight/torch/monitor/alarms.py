@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -30,17 +31,26 @@ class Alarm:
     patience: int = 1
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise ArgumentError(f"Alarm({self.name!r}, …): its name must be a text")
         if self.figure not in FIGURES:
             raise ArgumentError(
                 f"Alarm({self.name!r}) watches {self.figure!r}, which a record does "
                 f"not have: choose {', '.join(FIGURES)}"
             )
+        bounds = (self.raise_at, self.clear_at)
+        if not all(isinstance(x, (int, float)) and math.isfinite(x) for x in bounds):
+            raise ArgumentError(
+                f"Alarm({self.name!r}): raise_at={self.raise_at!r} and clear_at={self.clear_at!r} "
+                f"must be finite floats"
+            )
         safe = self.clear_at <= self.raise_at if self.above else self.clear_at >= self.raise_at
-        if not safe or self.patience < 1:
+        if not safe or type(self.patience) is not int or self.patience < 1:
             side = "at most" if self.above else "at least"
             raise ArgumentError(
                 f"Alarm({self.name!r}): clear_at={self.clear_at} must be {side} "
-                f"raise_at={self.raise_at}, and patience={self.patience} at least 1"
+                f"raise_at={self.raise_at}, and patience={self.patience!r} a number of records, "
+                f"at least 1"
             )
 
     def past(self, value: float) -> bool:

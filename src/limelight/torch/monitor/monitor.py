@@ -34,7 +34,7 @@ from limelight.torch.monitor.alarms import DEFAULTS, Alarm, Alarms
 from limelight.torch.monitor.boards import boards, scalars
 from limelight.torch.monitor.padding import Padding
 from limelight.torch.monitor.silence import why
-from limelight.torch.monitor.tally import Tally, figures, finite, gather
+from limelight.torch.monitor.tally import Tally, figures, finite, gather, is_number
 from limelight.torch.ranks import let_go
 
 
@@ -117,7 +117,7 @@ class Monitor:
             self._padding = Padding(model)
             undo.pop_all()
         self._write({
-            "kind": "run", "format": FORMAT, "version": VERSION, "every": every,
+            "kind": "run", "format": FORMAT, "version": VERSION, "every": self.every,
             "started": time.time(), "model": type(self._inner).__name__,
             "alarms": [rule.to_dict() for rule in self.alarms.rules],
         })  # fmt: skip
@@ -141,6 +141,12 @@ class Monitor:
                 f"step({taken[0]}=…): the record has a {taken[0]} of its own. Give the number "
                 f"another name"
             )
+        for name, number in numbers.items():
+            if not is_number(number):
+                raise ArgumentError(
+                    f"step({name}=…) got a {type(number).__name__}, and a record keeps one number "
+                    f"a name: give loss.item(), scheduler.get_last_lr()[0] or the like, or None"
+                )
         record, ran = None, self._patch.ran()
         self._patch.between()
         self._padding.between()
@@ -207,8 +213,11 @@ class Monitor:
         if not name:
             name, self._unnamed = f"call {self._unnamed}", self._unnamed + 1
         for call, state in passes:
+            heads, known = call.query_heads, self._tallies.get(name)
+            if known is not None and len(known.largest) != heads:  # a module that attends twice
+                name = f"{name} ({heads} heads)"
             if name not in self._tallies:
-                self._tallies[name] = Tally(call.query_heads, call.query.device)
+                self._tallies[name] = Tally(heads, call.query.device)
             text = self._padding.rows(path, call)
             self._tallies[name].add(call, state, text)
 

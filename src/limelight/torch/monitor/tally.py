@@ -91,6 +91,15 @@ def figures(sums: Tensor, largest: Tensor) -> dict[str, Any]:
     return found
 
 
+def is_number(value: Any) -> bool:
+    """Whether a record can keep it: one number, in a tensor or an array too, or None.
+
+    What it is is not asked: that of a tensor on a GPU would be waited for.
+    """
+    size = value.numel() if isinstance(value, Tensor) else getattr(value, "size", 1)
+    return value is None or (hasattr(value, "__float__") and size == 1)
+
+
 def finite(value: Any) -> float | None:
     """A number as JSON has it, six digits long; None where there is none that is finite."""
     if value is None:
