@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from limelight.capture import Capture, Site
 from limelight.cli import app
-from limelight.cli.inspect import _numbers
+from limelight.cli._looking import listed_layers
 
 pytest.importorskip("transformers")
 from tests.hf import folders
@@ -104,8 +104,8 @@ def test_a_narrow_terminal_gets_the_table_in_pieces(model: str) -> None:
 
 
 def test_layers_in_words() -> None:
-    assert _numbers("0, 3,10-12,-1") == [0, 3, 10, 11, 12, -1]
-    assert _numbers(None) is None
+    assert listed_layers("0, 3,10-12,-1") == [0, 3, 10, 11, 12, -1]
+    assert listed_layers(None) is None
 
 
 @pytest.mark.parametrize(

@@ -128,8 +128,11 @@ def test_the_report_has_every_head_and_no_script(tmp_path: Path) -> None:
         assert f'<section class="head" id="{name}">' in html
         assert f'href="#{name}"' in html
     assert "‮" not in html
-    refused = run.invoke(app, ["report", str(path), "--heads", "0.1", "-f"])
-    assert "choose from a capture" in refused.output
+    chosen = {"--budget": "3", "--precision": "float32", "--batch": "0", "--heads": "0.1",
+              "--layers": "0"}  # fmt: skip
+    for option, value in chosen.items():
+        refused = run.invoke(app, ["report", str(path), option, value, "-f"])
+        assert f"has all of its heads, and no vectors: leave out {option}\n" in refused.output
     listed = run.invoke(app, ["heads", str(path), "--kind", "own"])
     assert "±" in listed.output
     pulled = run.invoke(app, ["heads", str(path), "--to", "cat", "--at-least", "0"])

@@ -248,6 +248,36 @@ def test_the_command(views: None, tmp_path: Path) -> None:
     assert "12 heads, all of them with their vectors (float16)" in forced.output
 
 
+@pytest.mark.parametrize(
+    ("layers", "kept"), [("-1", [29]), ("0,-2", [0, 28]), ("3-4, 27-40", [3, 4, 27, 28, 29])]
+)
+def test_the_command_takes_layers_as_inspect_does(
+    layers: str, kept: list[int], views: None, tmp_path: Path
+) -> None:
+    target = tmp_path / "out.html"
+    done = CliRunner().invoke(app, ["report", "llama", "-o", str(target), "--layers", layers])
+    assert done.exit_code == 0, done.output
+    data = json.loads(
+        target.read_text().partition('id="limelight-data">')[2].partition("</script>")[0]
+    )
+    assert [site["layer"] for site in data["capture"]["sites"]] == kept
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ("99", "--layers 99: the capture has 30 layers, 0 to 29"),
+        ("-31", "--layers -31: the capture has 30 layers, 0 to 29"),
+        ("a", "'a' is no layer: write 0,3,10-14 or -1"),
+    ],
+)
+def test_layers_that_are_not_there(layers: str, message: str, tmp_path: Path) -> None:
+    target = tmp_path / "out.html"
+    done = CliRunner().invoke(app, ["report", "llama", "-o", str(target), "--layers", layers])
+    assert (done.exit_code, target.exists()) == (2, False)
+    assert message in done.stderr
+
+
 def test_the_command_writes_html_alone(views: None, tmp_path: Path) -> None:
     target = tmp_path / "out.pdf"
     done = CliRunner().invoke(app, ["report", "llama", "-o", str(target)])

@@ -31,6 +31,7 @@ CaptureArgument = Annotated[
 ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Replace a file that is there.")]
 
 NUMBER = r"-?\d{1,9}"  # of a layer
+MOST_LAYERS = 4_096
 COLOURS = {"saturated": "red", "peaked": "yellow", "healthy": "", "": "dim"}
 
 
@@ -68,12 +69,30 @@ def chosen(capture: Capture, layer: str) -> Site:
         return capture[layer]
     layers = sorted({site.layer for site in capture})
     if int(layer) not in layers and not -len(layers) <= int(layer) < 0:
-        whole = layers == list(range(len(layers)))
-        which = f"0 to {layers[-1]}" if whole else ", ".join(map(str, layers))
-        raise ArgumentError(
-            f"there is no layer {layer}: the capture has {counted(len(layers), 'layer')}, {which}"
-        )
+        raise ArgumentError(f"there is no layer {layer}: the capture has {which_layers(layers)}")
     return capture[int(layer)]
+
+
+def which_layers(layers: list[int]) -> str:
+    whole = layers == list(range(len(layers)))
+    which = f"0 to {layers[-1]}" if whole else ", ".join(map(str, layers))
+    return f"{counted(len(layers), 'layer')}, {which}"
+
+
+def listed_layers(text: str | None) -> list[int] | None:
+    """'0,3,10-14,-1' as numbers; None for all."""
+    if text is None:
+        return None
+    found: list[int] = []
+    for part in text.replace(" ", "").split(","):
+        both = re.fullmatch(rf"({NUMBER})(?:-(\d{{1,9}}))?", part)
+        if both is None:
+            raise ArgumentError(f"--layers {text}: {part!r} is no layer: write 0,3,10-14 or -1")
+        first, last = int(both[1]), int(both[2] or both[1])
+        if last - first > MOST_LAYERS:
+            raise ArgumentError(f"--layers {text}: no model has {last - first + 1:,} layers")
+        found += range(first, last + 1)
+    return found
 
 
 def figure_tables(tables: HealthTables, figure: str, width: int) -> Iterator[Table]:

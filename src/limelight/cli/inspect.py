@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import shlex
 import sys
 import time
@@ -17,10 +16,10 @@ from rich.text import Text
 from limelight.cli._edge import JsonOption, console, headline, print_json, right, show, table, whole
 from limelight.cli._looking import (
     COLOURS,
-    NUMBER,
     ForceOption,
     figure_tables,
     folded,
+    listed_layers,
     progress,
     writable,
 )
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from limelight.heads import Heads
 
 
-MOST_LAYERS = 4_096
 MOST_TEXT = 64 << 20  # bytes of a text file
 
 
@@ -85,7 +83,7 @@ def inspect(
         writable(csv, (".csv",), force)
     if half and save is None:
         raise ArgumentError("--half is how --save writes: give --save too")
-    found = _capture(model, text, file, image, _numbers(layers), tokens, generate, values)
+    found = _capture(model, text, file, image, listed_layers(layers), tokens, generate, values)
     with progress("judging the heads") as told:
         tables = found.health()
         seen = kinds.find(found, progress=told)
@@ -156,22 +154,6 @@ def _layer_count(model: Any, layers: Any) -> int:
     from limelight.hf.recorder import layer_numbers
 
     return len(layer_numbers(model)) if layers is None else len(layers)
-
-
-def _numbers(layers: str | None) -> list[int] | None:
-    """'0,3,10-14,-1' as numbers."""
-    if layers is None:
-        return None
-    found: list[int] = []
-    for part in layers.replace(" ", "").split(","):
-        both = re.fullmatch(rf"({NUMBER})(?:-(\d{{1,9}}))?", part)
-        if both is None:
-            raise ArgumentError(f"--layers {layers}: {part!r} is no layer: write 0,3,10-14 or -1")
-        first, last = int(both[1]), int(both[2] or both[1])
-        if last - first > MOST_LAYERS:
-            raise ArgumentError(f"--layers {layers}: no model has {last - first + 1:,} layers")
-        found += range(first, last + 1)
-    return found
 
 
 def _read(path: Path) -> str:

@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from limelight.cli._edge import JsonOption, print_json
-from limelight.cli._looking import CaptureArgument, ForceOption, progress, seen, writable
+from limelight.cli._looking import (
+    CaptureArgument,
+    ForceOption,
+    listed_layers,
+    progress,
+    seen,
+    which_layers,
+    writable,
+)
 from limelight.errors import ArgumentError
 from limelight.writing.numbers import counted
 
 if TYPE_CHECKING:
     from limelight.capture import Capture
     from limelight.survey import Survey
-
-MOST_LAYERS = 4_096
 
 
 def report(
@@ -29,12 +35,21 @@ def report(
         ),
     ] = None,
     budget: Annotated[
-        float, typer.Option(help="The most the file may take, in megabytes.", min=0.1, max=2000)
-    ] = 10.0,
+        float | None,
+        typer.Option(
+            help="The most the file may take, in megabytes.", min=0.1, max=2000, show_default="10"
+        ),
+    ] = None,
     precision: Annotated[
-        str, typer.Option(help="Of the vectors that cells are computed from: float16 or float32.")
-    ] = "float16",
-    batch: Annotated[int, typer.Option(help="The entry of the batch that is shown.")] = 0,
+        str | None,
+        typer.Option(
+            help="Of the vectors that cells are computed from: float16 or float32.",
+            show_default="float16",
+        ),
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="The entry of the batch that is shown.", show_default="0")
+    ] = None,
     title: Annotated[str | None, typer.Option(help="The report's title.")] = None,
     heads: Annotated[
         str | None,
@@ -44,7 +59,7 @@ def report(
         ),
     ] = None,
     layers: Annotated[
-        str | None, typer.Option(help="Only these layers, as 0-5 or 0,3,10-14.")
+        str | None, typer.Option(help="Only these layers, as 0,3,10-14 or -1 for the last.")
     ] = None,
     force: ForceOption = False,
     json: JsonOption = False,
@@ -58,12 +73,15 @@ def report(
     held = seen(capture)
     writable(target, (".html", ".htm"), force)
     if not isinstance(held, Capture):
-        _survey(held, target, title, json, heads, layers)
+        chosen = {"--budget": budget, "--precision": precision, "--batch": batch,
+                  "--heads": heads, "--layers": layers}  # fmt: skip
+        _survey(held, target, title, json, [name for name in chosen if chosen[name] is not None])
         return
+    budget, precision = 10.0 if budget is None else budget, precision or "float16"
     held = held if layers is None else some_layers(held, layers)
     with progress("looking at the heads") as told:
         made = write_report(
-            held, target, budget=round(budget * MEGABYTE), precision=precision, batch=batch,
+            held, target, budget=round(budget * MEGABYTE), precision=precision, batch=batch or 0,
             title=title, first=None if heads is None else head_places(heads), progress=told,
         )  # fmt: skip
     facts = {"file": str(target), "bytes": made.size, "heads": made.heads,
@@ -78,16 +96,13 @@ def report(
         typer.echo("A larger --budget gives more heads theirs.")
 
 
-def _survey(
-    held: Survey, target: Path, title: str | None, json: bool, heads: str | None,
-    layers: str | None,
-) -> None:  # fmt: skip
+def _survey(held: Survey, target: Path, title: str | None, json: bool, idle: list[str]) -> None:
     from limelight.report import write_survey
     from limelight.report.page import MEGABYTE
 
-    if heads is not None or layers is not None:
-        raise ArgumentError("a survey's report has all of its heads: --heads and --layers choose "
-                            "from a capture")  # fmt: skip
+    if idle:
+        raise ArgumentError(f"a survey's report has all of its heads, and no vectors: leave out "
+                            f"{', '.join(idle)}")  # fmt: skip
     with progress("drawing the heads"):
         size = write_survey(held, target, title=title)
     count = sum(held.counts)
@@ -108,18 +123,11 @@ def head_places(text: str) -> list[tuple[int, int]]:
 
 
 def some_layers(capture: Capture, text: str) -> Capture:
-    """The capture with those layers alone: '0-5' or '0,3,10-14'."""
-    wanted: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        try:
-            low, high = int(first), int(last) if dash else int(first)
-        except ValueError:
-            raise ArgumentError(f"--layers {text}: write layers as 0-5 or 0,3,10-14") from None
-        wanted |= set(range(low, min(high, MOST_LAYERS) + 1))
+    """The capture with those layers alone: '0,3,10-14', or '-1' for the last."""
     there = sorted({site.layer for site in capture})
+    numbers = listed_layers(text) or []
+    wanted = {there[n] if -len(there) <= n < 0 else n for n in numbers}
     kept = tuple(site for site in capture if site.layer in wanted)
     if not kept:
-        raise ArgumentError(f"--layers {text}: the capture has the layers "
-                            f"{', '.join(map(str, there))}")  # fmt: skip
+        raise ArgumentError(f"--layers {text}: the capture has {which_layers(there)}")
     return replace(capture, sites=kept)
