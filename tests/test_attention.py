@@ -416,3 +416,18 @@ def test_numbers_of_another_byte_order(dtype: str, engine: str) -> None:
         )
         want_look = ll.weights(drawn, drawn, logsumexp=said, engine=engine)
         np.testing.assert_array_equal(look, want_look)
+
+
+def test_what_goes_beside_tensors_may_be_of_numpy_or_of_lists() -> None:
+    """With all its digits, wherever its numbers lie."""
+    rng = np.random.default_rng(0)
+    x, bias = rng.normal(size=(2, 3, 4)), rng.normal(size=(3, 3))
+    fixed = np.broadcast_to(bias, (2, 3, 3))  # nobody may write to it
+    same = {"sinks": [0.1, 0.3], "engine": "reference"}
+    want = ll.attention(x, x, x, bias=bias, **same)
+    for given in (bias, bias.tolist(), bias[::-1].copy()[::-1], bias.astype(">f8"), fixed):
+        found = ll.attention(*[torch.from_numpy(x)] * 3, bias=given, **same)
+        np.testing.assert_array_equal(found, want)
+    short = bias.astype(pytest.importorskip("ml_dtypes").bfloat16)
+    found = ll.attention(*[torch.from_numpy(x)] * 3, bias=short, **same)
+    np.testing.assert_array_equal(found, ll.attention(x, x, x, bias=short, **same))

@@ -18,6 +18,10 @@ def call(q: Any = X, k: Any = X, v: Any = X, **same: Any) -> Any:
     return ll.attention(q, k, v, **same)
 
 
+def tensors(**same: Any) -> Any:
+    return call(*[torch.ones(2, 4, 5, 3)] * 3, **same)
+
+
 @pytest.mark.parametrize(
     ("wrong", "error", "words"),
     [
@@ -66,6 +70,15 @@ def call(q: Any = X, k: Any = X, v: Any = X, **same: Any) -> Any:
         (lambda: call(scale=b"2"), ArgumentError, "scale=b'2' is not a number"),
         (lambda: call(scale=10**400), ArgumentError, "scale is a whole number beyond float64: it mult"),
         (lambda: call(softcap=10**400), ArgumentError, "softcap is a whole number beyond float64"),
+        (lambda: call(scale=torch.tensor(1j)), ArgumentError, "scale=tensor.* is not a number"),
+        (lambda: call(scale=torch.ones((), device="meta")), ArgumentError, "scale=.* is not a number"),
+        (lambda: call(scale=torch.nn.Parameter(torch.tensor(1.0))), ArgumentError, "scale is a tensor that needs gradients.*scale \\* query"),
+        (lambda: tensors(bias="a"), DtypeError, "bias has dtype <U1"),
+        (lambda: tensors(bias=[[None]]), DtypeError, "bias has dtype object"),
+        (lambda: tensors(bias=[[1], [1, 2]]), ShapeError, "bias is a ragged list"),
+        (lambda: tensors(bias=ll.Causal()), DtypeError, "bias has dtype object"),
+        (lambda: tensors(sinks={}), DtypeError, "sinks has dtype object"),
+        (lambda: tensors(sinks=[True] * 4), DtypeError, "sinks has dtype bool"),
         (lambda: call(engine="cuda"), EngineError, "no engine 'cuda': choose auto, reference, numpy"),
         (lambda: call(engine="native"), EngineError, "'native' cannot .* float64.* These can: auto, ref"),
         (lambda: call(engine="triton"), EngineError, "'triton' cannot do this call: it runs on cuda"),

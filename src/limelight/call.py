@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from limelight.arrays import as_numpy, dtype_name, expand, index, is_torch, of_lists, pick
+from limelight.arrays import (
+    as_array,
+    as_numpy,
+    dtype_name,
+    expand,
+    index,
+    is_torch,
+    of_lists,
+    pick,
+)
 from limelight.dropout import Dropout
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.masks import as_mask
@@ -409,17 +418,17 @@ def _check_sinks(sinks: Any, query: Any, heads: int) -> Any:
 
 def _beside(array: Any, query: Any, name: str) -> Any:
     """An extra array of the same kind and on the same device as the query."""
-    if is_torch(query):
-        if not is_torch(array):
-            array = sys.modules["torch"].as_tensor(array, device=query.device)
-        if array.device != query.device:
-            raise DtypeError(
-                f"{name} is on {array.device} and the query on {query.device}: move it "
-                f"with {name}.to(query.device)"
-            )
-    elif is_torch(array):
+    if is_torch(array) and not is_torch(query):
         raise DtypeError(f"{name} is a torch tensor but the query is not: pass {name}.numpy()")
-    return as_float(array, name)
+    found = as_float(array, name)
+    if is_torch(query) and not is_torch(array):
+        return sys.modules["torch"].as_tensor(np.array(as_array(found)), device=query.device)
+    if is_torch(query) and found.device != query.device:
+        raise DtypeError(
+            f"{name} is on {found.device} and the query on {query.device}: move it "
+            f"with {name}.to(query.device)"
+        )
+    return found
 
 
 def check_value(value: Any) -> None:
@@ -431,13 +440,18 @@ def check_value(value: Any) -> None:
 
 
 def _number(value: Any, name: str, meaning: str) -> float:
+    if is_torch(value) and value.requires_grad and sys.modules["torch"].is_grad_enabled():
+        raise ArgumentError(
+            f"{name} is a tensor that needs gradients, and attention has none for it: detach it; "
+            f"a scale that is learnt goes into the query, attention(scale * query, …, scale=1.0)"
+        )
     try:
         if isinstance(value, (str, bytes)):  # float() reads texts too
             raise TypeError
         number = float(value)
     except OverflowError:
         raise ArgumentError(f"{name} is a whole number beyond float64: {meaning}") from None
-    except (TypeError, ValueError):
+    except (RuntimeError, TypeError, ValueError):  # of torch, NumPy and Python
         raise ArgumentError(f"{name}={value!r} is not a number: {meaning}") from None
     if not math.isfinite(number):
         raise ArgumentError(f"{name}={number} is not finite: {meaning}")

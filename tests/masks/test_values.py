@@ -275,6 +275,14 @@ def test_lists_that_are_no_array(make: Any) -> None:
             make(lists)
 
 
+def test_lists_without_an_entry_are_a_mask() -> None:
+    assert as_mask([[], []]).dense(2, 0).dtype == np.bool_
+    empty = np.ones((0, 4))
+    assert ll.attention(np.ones((2, 4)), empty, empty, mask=[[], []]).tolist() == [[0] * 4] * 2
+    with pytest.raises(DtypeError, match="this one is float64"):
+        as_mask(np.ones((2, 0)))
+
+
 SIDED: tuple[Mask, ...] = (
     ll.Causal(), ll.Window(1, 1), ll.Lengths([1]), ll.Documents([1, 1, 1]), ll.Prefix(2),
     ~ll.Causal(), ll.Causal() & ll.Prefix(1), as_mask(np.ones((1, 1), bool)),
