@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import limelight as ll
 from limelight import reference
 from limelight.call import prepare
+from limelight.errors import ArgumentError, DtypeError, ShapeError
 from tests.cases import HERE
 
 
@@ -122,3 +124,21 @@ def test_merge_with_nothing_is_nothing_new() -> None:
         np.testing.assert_array_equal(merged.entropy, whole.entropy)
     assert (ll.merge(empty, empty).output == 0).all()
     assert np.isneginf(ll.merge(empty, empty).logsumexp).all()
+
+
+def test_what_does_not_merge() -> None:
+    made, _ = states(0, [4, 5], 0.0, False)
+    one, more = made
+    part = ll.State(one.output[:, :, :3], one.logsumexp[:, :, :3])
+    lists = ll.State(one.output.tolist(), one.logsumexp.tolist())
+    tensors = ll.State(torch.from_numpy(one.output), torch.from_numpy(one.logsumexp))
+    for other, error, words in (
+        (ll.inspect([[1]], [[1]], [[1]]), ArgumentError, "takes two states.*, and got Inspection$"),
+        (None, ArgumentError, "and got NoneType$"),
+        (lists, ArgumentError, "and got State of list$"),
+        (tensors, DtypeError, "one state is of tensors"),
+        (part, ShapeError, r"outputs of shape \(.*\) and \(.*\) do not merge"),
+    ):
+        for pair in ((other, more), (more, other)):
+            with pytest.raises(error, match=words):
+                ll.merge(*pair)

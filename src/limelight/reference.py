@@ -22,9 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import namespace
+from limelight.arrays import is_torch, namespace
 from limelight.call import Call
 from limelight.dropout import kept
+from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.records import lean
 
 Array = NDArray[np.float64]
@@ -223,6 +224,7 @@ def merge(first: State, second: State) -> State:
 
     A sink, if any, belongs to one of the two.
     """
+    _check_states(first, second)
     xp = namespace(first.logsumexp)
     with np.errstate(all="ignore"):
         a, b = first.logsumexp, second.logsumexp
@@ -235,6 +237,26 @@ def merge(first: State, second: State) -> State:
         entropy = u * first.entropy + v * second.entropy
         entropy = entropy - xp.where(u > 0, u * log_u, 0.0) - xp.where(v > 0, v * log_v, 0.0)
         return State(output, logsumexp, xp.maximum(first.max_logit, second.max_logit), entropy)
+
+
+def _check_states(first: State, second: State) -> None:
+    """Two states of the same rows, both of NumPy arrays or both of tensors."""
+    for state in (first, second):
+        if not isinstance(state, State) or not hasattr(state.logsumexp, "shape"):
+            came = f"{type(state).__name__} of {type(getattr(state, 'logsumexp', None)).__name__}"
+            raise ArgumentError(
+                f"merge() takes two states, each State(output, logsumexp, max_logit, entropy) of "
+                f"arrays as inspect() gives them, and got {came.removesuffix(' of NoneType')}"
+            )
+    if is_torch(first.logsumexp) != is_torch(second.logsumexp):
+        raise DtypeError("one state is of tensors and the other is not: give both as tensors, or "
+                         "both as NumPy arrays")  # fmt: skip
+    shapes = [tuple(state.output.shape) for state in (first, second)]
+    if shapes[0] != shapes[1]:
+        raise ShapeError(
+            f"outputs of shape {shapes[0]} and {shapes[1]} do not merge: the two states are of the "
+            f"same rows, each over some of their keys"
+        )
 
 
 def reduce_to(array: Any, shape: tuple[int, ...]) -> Any:
