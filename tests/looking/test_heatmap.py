@@ -248,6 +248,10 @@ def test_what_is_hidden_cannot_leak_and_what_is_not_stays_visible(engine: str) -
     assert np.isnan(spoilt[0, 0, 7:, :]).all()
     sums = received(query[:, :, :7], bad, mask=ll.Causal(align="top-left"), engine=engine)
     assert np.isfinite(sums).all()
+    best = top(query, bad, rows=[2, 9], k=5, mask=mask, engine=engine)
+    assert (best.columns[0, 0] >= 0).tolist() == [[True] * 3 + [False] * 2, [True] * 5]
+    assert best.columns[0, 0, 1].tolist() == [0, 1, 2, 3, 4]  # of no number all are alike
+    assert np.isnan(best.weights[0, 0]).tolist() == [[False] * 5, [True] * 5]
 
 
 @pytest.mark.parametrize("tensors", [False, True])
@@ -611,6 +615,8 @@ def test_more_errors() -> None:
     for k in (0, 1.5, True, "2"):
         with pytest.raises(ArgumentError, match=f"k={k!r}: ask for a whole number of keys a row"):
             top(QUERY, KEY, k=k)
+    with pytest.raises(ArgumentError, match="1 × 1 heads are 9,000,000,000 weights: ask for fewer"):
+        top(QUERY, KEY, k=10**9)
     with pytest.raises(
         ShapeError, match=r"logsumexp has shape \(4,\), but one number a row is \(9,\)"
     ):

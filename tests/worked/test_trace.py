@@ -189,6 +189,13 @@ def test_the_flow_in_a_narrow_place() -> None:
     )
 
 
+@pytest.mark.parametrize("most", ["rows", "columns", "width"])
+@pytest.mark.parametrize("wrong", [-1, 1.5, "9", True])
+def test_a_text_has_so_many_rows_and_columns(most: str, wrong: object) -> None:
+    with pytest.raises(ArgumentError, match=f"{most}={wrong!r}: give a whole number, from 0 on"):
+        ll.trace(*WORKED).text(**{most: wrong})
+
+
 def test_the_html_goes_as_far_as_the_text_and_writes_as_it_does() -> None:
     found = ll.trace([[2, 1]], [[2, 1], [1, 0], [0, -1]], [[10, 0], [0, 8], [1, 1]])
     html = found._repr_html_()

@@ -44,10 +44,11 @@ def block(call: Call, logsumexp: Array, rows: Array, columns: Array) -> Array:
 
 def strongest(call: Call, logsumexp: Array, rows: Array, k: int) -> tuple[Array, Array]:
     done = reference.steps(call)
-    logits = done.logits[:, :, rows]
-    columns = np.argsort(-logits, axis=-1, kind="stable")[..., :k]
-    weights = np.take_along_axis(done.weights[:, :, rows], columns, axis=-1)
-    none = ~np.take_along_axis(done.allowed[:, :, rows], columns, axis=-1)
+    hidden, weights = ~done.allowed[:, :, rows], done.weights[:, :, rows]
+    logits = np.where(np.isnan(weights), 0.0, done.logits[:, :, rows])  # of no number: all alike
+    columns = np.lexsort((-logits, hidden))[..., :k]  # what is hidden comes last
+    weights = np.take_along_axis(weights, columns, axis=-1)
+    none = np.take_along_axis(hidden, columns, axis=-1)
     columns, weights = np.where(none, -1, columns), np.where(none, 0.0, weights)
     short = ((0, 0), (0, 0), (0, 0), (0, k - columns.shape[-1]))
     weights = weights.astype(np.float64 if call.dtype == "float64" else np.float32)

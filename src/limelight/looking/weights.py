@@ -168,6 +168,12 @@ def top_of(
     at = regions.indices(rows, call.queries, "rows", "queries")
     if not is_integer(k) or k < 1:
         raise ArgumentError(f"k={k!r}: ask for a whole number of keys a row, at least one")
+    cells = call.batch * call.query_heads * len(at) * k
+    if cells > MOST_CELLS:
+        raise ArgumentError(
+            f"k={k:,} of {len(at):,} rows and {call.batch} × {call.query_heads} heads are "
+            f"{cells:,} weights: ask for fewer keys a row, or for fewer rows"
+        )
     look = Look.at(call, engine, *_ends(at), logsumexp)
     if call.empty:
         nothing = look.nothing(len(at), int(k))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from limelight import reference
-from limelight.arrays import as_array, as_numpy, index, jsonable
+from limelight.arrays import as_array, as_numpy, index, is_integer, jsonable
 from limelight.call import Call, prepare
 from limelight.engines import choose
 from limelight.errors import ArgumentError, ShapeError
@@ -181,6 +181,10 @@ class Trace:
 
         Where a line would be longer than `width`, what each key gives stands below it.
         """
+        most = {"rows": rows, "columns": columns, "width": 0 if width is None else width}
+        for name, number in most.items():
+            if not is_integer(number) or number < 0:
+                raise ArgumentError(f"{name}={number!r}: give a whole number, from 0 on")
         return flow.text(self, head, batch, rows, columns, width)
 
     def __repr__(self) -> str:
