@@ -71,6 +71,22 @@ def test_a_tab_opened_later_asks_its_neighbour_and_a_reload_keeps_it(
     assert studio.token not in later.content()
 
 
+def test_a_tab_of_a_studio_that_is_gone_asks_the_neighbour_that_has_the_new_one(
+    browser: Any, studio: Running
+) -> None:
+    context = browser.new_context()
+    old, new = context.new_page(), context.new_page()
+    for page in (old, new):
+        page.goto(f"{studio.origin}/?token={studio.token}#/explore/sample")
+        page.get_by_role("application", name="Weights of").wait_for()
+    old.evaluate("sessionStorage.setItem('limelight-tab', 'of-a-studio-that-is-gone')")
+    old.reload()
+    old.get_by_role("application", name="Weights of").wait_for()
+    held = [page.evaluate("sessionStorage.getItem('limelight-tab')") for page in (old, new)]
+    assert held[0] == held[1]
+    context.close()
+
+
 def test_a_tab_without_neighbours_says_what_to_do(browser: Any, studio: Running) -> None:
     context = browser.new_context()
     page = context.new_page()

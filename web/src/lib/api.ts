@@ -8,7 +8,7 @@ import type {
   CaptureInfo, CaptureSummary, CellData, ExerciseInfo, FeedbackInfo, HeadRows, HealthTable, JourneyInfo, LooksInfo, OfCheck, OfStep,
   QuizQuestion, RemedyResults, ScalingResults, Solution, ToFollow, ToLook,
 } from "./schema";
-import { HEADER, secret } from "./tab";
+import { forget, HEADER, secret } from "./tab";
 
 export type * from "./schema";
 export type { ExerciseInfo as Exercise, FeedbackInfo as Feedback, OfCheck as CheckRequest } from "./schema";
@@ -40,11 +40,20 @@ export const NEEDS_STUDIO = "This needs limelight running beside it: `limelight 
 /** Asks the studio; what goes wrong is an error whose message can be shown. */
 async function ask(path: string, signal?: AbortSignal, more: RequestInit = {}): Promise<Response> {
   if (stand) throw new ApiError(0, NEEDS_STUDIO);
-  const headers = { ...more.headers, [HEADER]: await secret() };
-  const sent = { credentials: "same-origin" as const, ...more, headers, ...(signal ? { signal } : {}) };
-  const response = await fetch(path, sent).catch((error: unknown) => {
-    throw signal?.aborted ? error : new ApiError(0, "The studio does not answer. Is it still running?");
-  });
+  const send = (held: string): Promise<Response> => {
+    const headers = { ...more.headers, [HEADER]: held };
+    const sent = { credentials: "same-origin" as const, ...more, headers, ...(signal ? { signal } : {}) };
+    return fetch(path, sent).catch((error: unknown) => {
+      throw signal?.aborted ? error : new ApiError(0, "The studio does not answer. Is it still running?");
+    });
+  };
+  const held = await secret();
+  let response = await send(held);
+  if (response.status === 401 && held) {
+    forget(held);
+    const other = await secret();
+    if (other) response = await send(other);
+  }
   if (response.ok) return response;
   const said = toldIn(await response.text().catch(() => ""));
   throw new ApiError(response.status, said ?? `The server answered ${response.status}.`);

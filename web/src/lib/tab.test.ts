@@ -41,7 +41,10 @@ describe("the secret of a tab", () => {
     enter();
     expect(await secret()).toBe("");
     const neighbour = new Channel();
-    neighbour.addEventListener("message", () => neighbour.postMessage({ secret: "theirs" }));
+    neighbour.addEventListener("message", () => {
+      neighbour.postMessage({ ask: true }); // another that was opened at the same time
+      neighbour.postMessage({ answer: "theirs" });
+    });
     expect(await secret()).toBe("theirs");
   });
 
@@ -53,7 +56,9 @@ describe("the secret of a tab", () => {
     const neighbour = new Channel();
     neighbour.addEventListener("message", (event) => heard.push((event as MessageEvent).data));
     neighbour.postMessage({ ask: true });
-    expect(heard).toEqual([{ secret: "mine" }]);
+    expect(heard).toEqual([{ answer: "mine" }]);
+    neighbour.postMessage({ answer: "older" }); // for another tab
+    expect(await secret()).toBe("mine");
     neighbour.postMessage({ secret: "newer" });
     expect(await secret()).toBe("newer");
   });

@@ -12,7 +12,8 @@ export const PROTOCOL = "limelight";
 const NAME = "limelight-tab";
 const WAIT = 400; // milliseconds for a neighbour to answer
 
-type Said = { readonly ask: true } | { readonly secret: string };
+/** A new secret is everyone's; an answer is for those that have none, since it may be of a studio that is gone. */
+type Said = { readonly ask: true } | { readonly secret: string } | { readonly answer: string };
 
 let neighbours: BroadcastChannel | null = null;
 let asked: Promise<string> | null = null;
@@ -32,7 +33,8 @@ export function enter(): void {
   neighbours.addEventListener("message", ({ data }: MessageEvent<Said>) => {
     const held = sessionStorage.getItem(NAME);
     if ("secret" in data) keep(data.secret);
-    else if (held) neighbours?.postMessage({ secret: held } satisfies Said);
+    else if ("answer" in data) keep(held ?? data.answer);
+    else if (held) neighbours?.postMessage({ answer: held } satisfies Said);
   });
 }
 
@@ -42,14 +44,24 @@ export async function secret(): Promise<string> {
   if (held || !neighbours) return held ?? "";
   asked ??= new Promise((resolve) => {
     const done = (): void => {
+      neighbours?.removeEventListener("message", heard);
+      clearTimeout(timer);
       asked = null;
       resolve(sessionStorage.getItem(NAME) ?? "");
     };
-    neighbours?.addEventListener("message", () => setTimeout(done), { once: true });
-    setTimeout(done, WAIT);
+    const heard = (): void => {
+      if (sessionStorage.getItem(NAME)) done();
+    };
+    const timer = setTimeout(done, WAIT);
+    neighbours?.addEventListener("message", heard);
     neighbours?.postMessage({ ask: true } satisfies Said);
   });
   return asked;
+}
+
+/** It was refused: the studio has been started anew, and a neighbour may have its new one. */
+export function forget(refused: string): void {
+  if (sessionStorage.getItem(NAME) === refused) sessionStorage.removeItem(NAME);
 }
 
 function keep(value: string): void {
