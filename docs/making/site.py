@@ -12,29 +12,38 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mkdocs.structure.files import File
-
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 OWN = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md")  # pages at the root
+# The reference: modules whole, and of those that hold more the public names alone.
 API = {
-    "limelight": ("limelight", ["limelight.attention", "limelight.health", "limelight.reference",
-                                "limelight.masks.values", "limelight.looking.heatmap",
-                                "limelight.looking.weights",
-                                "limelight.worked.trace", "limelight.worked.cell",
-                                "limelight.capture.capture", "limelight.capture.site",
-                                "limelight.errors"]),
-    "heads": ("limelight.heads", ["limelight.heads.kinds", "limelight.heads.search"]),
-    "live": ("limelight.live", ["limelight.live.model", "limelight.live.run"]),
-    "torch": ("limelight.torch", ["limelight.torch.functional", "limelight.torch.modules",
-                                  "limelight.torch.capturing", "limelight.torch.losses",
-                                  "limelight.torch.clip", "limelight.torch.monitor.monitor",
-                                  "limelight.torch.parallel.attention"]),
-    "hf": ("limelight.hf", ["limelight.hf.loading", "limelight.hf.capturing",
-                            "limelight.hf.registration"]),
-    "pictures": ("limelight.pictures", ["limelight.pictures"]),
-    "learn": ("limelight.learn", ["limelight.learn.saturation", "limelight.learn.projections",
-                                  "limelight.learn.exercises", "limelight.learn.recall"]),
+    "limelight": ["attention", "health", "reference", "masks.values", "masks.algebra",
+                  "looking.heatmap", "looking.weights", "looking.pyramid.Pyramid",
+                  "worked.trace", "worked.cell", "capture.capture", "capture.site",
+                  "capture.comparison", "capture.shipped", "engines.engines",
+                  "engines.threads", "errors"],
+    "heads": ["heads.kinds", "heads.places", "heads.search", "heads.telling"],
+    "survey": ["survey.survey.Survey", "survey.passages"],
+    "live": ["live", "live.model", "live.run", "live.off.Off", "live.effects.Effects"],
+    "torch": ["torch.functional", "torch.sdpa", "torch.modules", "torch.capturing",
+              "torch.losses", "torch.clip", "torch.monitor.monitor",
+              "torch.monitor.alarms.Alarm", "torch.paged.paged_attention",
+              "torch.paged.paged_inspect", "torch.parallel.attention",
+              "torch.parallel.sharding.shard", "torch.parallel.sharding.unshard",
+              "torch.parallel.sharding.positions", "torch.parallel.gathering",
+              "torch.parallel.exchange.RankError"],
+    "hf": ["hf", "hf.loading", "hf.capturing", "hf.registration", "hf.surveying.survey",
+           "hf.surveying.induction", "hf.switching.off", "hf.switching.patch", "hf.measuring",
+           "hf.continuous.serving"],
+    "pictures": ["pictures", "pictures.heatmap", "pictures.lines.lines",
+                 "pictures.head_grid.head_grid", "pictures.patches", "pictures.scene.Picture"],
+    "report": ["report.page.report", "report.page.write_report", "report.page.Written",
+               "views.bundle.bundle", "views.bundle.Bundle", "report.survey",
+               "report.comparison"],
+    "notebook": ["notebook"],
+    "lessons": ["lessons.page", "lessons.data.lessons_data"],
+    "learn": ["learn.saturation", "learn.projections", "learn.exercises", "learn.recall",
+              "learn.experiments", "learn.experiments.rescue"],
 }  # fmt: skip
 CSS = """
 [data-md-color-primary="custom"] {
@@ -70,14 +79,18 @@ UP_LINK = re.compile(r"(?:\]\(|src=\"|srcset=\")((?:\.\./)+[^)#\"\s]+)")
 
 
 def on_files(files: Any, config: Any) -> Any:
+    from mkdocs.structure.files import File
+
     def add(name: str, content: str | bytes) -> None:
         files.append(File.generated(config, name, content=content))
 
     add("index.md", ROOT_LINK.sub(_from_root, (ROOT / "README.md").read_text(encoding="utf-8")))
     for name in OWN:
         add(name, ROOT_LINK.sub(_from_root, (ROOT / name).read_text(encoding="utf-8")))
-    for name, (title, modules) in API.items():
-        add(f"api/{name}.md", f"# {title}\n\n" + "\n".join(f"::: {each}\n" for each in modules))
+    for name, parts in API.items():
+        title = "limelight" if name == "limelight" else f"limelight.{name}"
+        shown = "\n".join(f"::: limelight.{part}\n" for part in parts)
+        add(f"api/{name}.md", f"# {title}\n\n{shown}")
     add("site.css", CSS)
     add("favicon.svg", (ROOT / "web" / "public" / "favicon.svg").read_bytes())
     add("course.md", _course(add))

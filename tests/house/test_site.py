@@ -1,13 +1,16 @@
-"""The docs as a site: a link that leads nowhere is found and named."""
+"""The docs as a site: a link that leads nowhere is found and named, and the reference is whole."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from tests.house.names import LISTED, MODULES
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -51,8 +54,27 @@ def test_a_link_that_leads_nowhere_is_named(links: Any, site: Path, link: str) -
     assert links.main(str(site)) == 1
 
 
+def test_every_public_name_is_in_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    monkeypatch.syspath_prepend(str(DOCS))
+    pages = importlib.import_module("making.site").API
+    shown = {f"limelight.{part}" for parts in pages.values() for part in parts}
+    modules = {"limelight", *(f"limelight.{each}" for each in MODULES)}
+    missing = []
+    for name in LISTED.read_text(encoding="utf-8").splitlines():
+        module, _, own = name.rpartition(".")
+        thing = getattr(importlib.import_module(module), own) if module in modules else None
+        if inspect.isclass(thing) or inspect.isfunction(thing):
+            home = thing.__module__
+            if not {home, f"{home}.{thing.__qualname__}"} & shown:
+                missing.append(name)
+    assert missing == []
+    site = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
+    assert [name for name in pages if f" api/{name}.md\n" not in site] == []
+
+
 def test_a_mark_for_the_tests_does_not_break_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("mkdocs")
     monkeypatch.syspath_prepend(str(DOCS))
     hooks = importlib.import_module("making.site")
     page = SimpleNamespace(file=SimpleNamespace(src_uri="surveys.md"))
