@@ -150,6 +150,25 @@ def test_a_hostile_web_socket_is_refused(studio: Running, changed: dict[str, str
     assert web_socket(studio, **changed) in (400, 403)
 
 
+@pytest.mark.parametrize(
+    ("line", "more"),
+    [("POST / HTTP/1.1", "Content-Length: 10\r\n"), ("GET / HTTP/1.1", "Content-Length: 10\r\n"),
+     ("GET / HTTP/1.1", "Transfer-Encoding: chunked\r\n"), ("GET / HTTP/1.1", "X: a\x01b\r\n"),
+     ("GET / HTTP/1.1", "A: b\r\n" * 300), ("GET / HTTP/1.1", "X: " + "a" * 14_000 + "\r\n"),
+     (f"GET /{'a' * 15_000} HTTP/1.1", "")],
+    ids=["post", "body", "chunks", "control", "many", "long", "longer"],
+)  # fmt: skip
+def test_what_is_no_handshake_is_not_waited_for(studio: Running, line: str, more: str) -> None:
+    """HTTP lets it pass, and the WebSocket's own parser would wait for the rest of it."""
+    asked = f"{line}\r\nHost: {studio.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{more}\r\n"
+    with socket.create_connection(("127.0.0.1", studio.port), timeout=5) as connection:
+        connection.sendall(asked.encode())
+        answer = b""
+        while piece := connection.recv(4096):
+            answer += piece
+    assert status(answer) == 400
+
+
 def test_the_own_web_socket_is_let_in(studio: Running) -> None:
     assert web_socket(studio) == 101
 

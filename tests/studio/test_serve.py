@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import re
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def test_a_clean_error_for_a_wrong_folder() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("state", ["idle", "kept alive", "watching", "computing"])
+@pytest.mark.parametrize("state", ["idle", "kept alive", "watching", "not taking", "computing"])
 def test_it_ends_cleanly_within_a_second(
     start_studio: Callable[..., Running], tmp_path: Path, number: signal.Signals, state: str
 ) -> None:
@@ -83,6 +84,9 @@ def test_it_ends_cleanly_within_a_second(
         held.append(connection)
     elif state == "watching":
         held.append(watch(running))
+    elif state == "not taking":
+        held.append(not_taking(running.port, running.token))
+        time.sleep(1)
     elif state == "computing":
         samples.long_capture(16_384, heads=8).save(folder / "heavy.safetensors")
         thread = threading.Thread(
@@ -111,6 +115,18 @@ def watch(running: Running) -> socket.socket:
         f"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nAuthorization: Bearer {running.token}\r\n\r\n".encode()
     )
     assert b"101" in connection.recv(4096)
+    return connection
+
+
+def not_taking(port: int, token: str) -> socket.socket:
+    """A connection that asks for 30 MB and reads none of it."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(10)
+    connection.connect(("127.0.0.1", port))
+    asked = (f"GET /api/openapi.json HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+             f"Authorization: Bearer {token}\r\n\r\n")  # fmt: skip
+    connection.sendall(asked.encode() * 300)
     return connection
 
 
@@ -304,6 +320,63 @@ def test_connections_that_ask_for_nothing_are_dropped(studio: Running) -> None:
     for each in held:
         each.close()
     assert found == [True] * 4
+
+
+IMPATIENT = """
+import sys
+from limelight.studio.limits import Limits
+from limelight.studio.serve import bind, serve
+from limelight.studio.studio import Studio
+
+place = bind("127.0.0.1", 0, print)
+told = lambda keys: print(place.port, keys.token, flush=True)
+serve(Studio(limits=Limits(body_seconds=1.0)), place, opened=told)
+"""
+
+
+@pytest.fixture
+def impatient() -> Iterator[tuple[int, str]]:
+    """The port and the token of a studio that gives a body, and an answer, one second."""
+    code = [sys.executable, "-c", IMPATIENT]
+    with subprocess.Popen(code, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port, token = process.stdout.readline().split()
+        yield int(port), token
+        process.terminate()
+
+
+@pytest.mark.parametrize(
+    "piece", [b"", b" ", b"1\r\n \r\n"], ids=["stalls", "trickles", "in chunks"]
+)
+def test_a_body_has_its_time_and_no_more(impatient: tuple[int, str], piece: bytes) -> None:
+    """Of whoever has the token: others are refused before it."""
+    port, token = impatient
+    length = "Transfer-Encoding: chunked" if b"\r" in piece else "Content-Length: 1000"
+    head = (f"POST /api/exercise/check HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{length}\r\n"
+            f"Content-Type: application/json\r\nAuthorization: Bearer {token}\r\n\r\n")  # fmt: skip
+    with socket.create_connection(("127.0.0.1", port), timeout=0.1) as connection:
+        connection.sendall(head.encode())
+        end, answer = time.monotonic() + 8, b""
+        while not answer and time.monotonic() < end:
+            connection.sendall(piece)
+            with contextlib.suppress(TimeoutError):
+                answer = connection.recv(4096)
+        assert answer.startswith(b"HTTP/1.1 408"), answer
+        assert closed_within(connection, 5)
+
+
+def test_an_answer_that_nobody_takes_is_not_kept(impatient: tuple[int, str]) -> None:
+    """Else it would be one that is being answered, and those stay."""
+
+    def dropped() -> bool:
+        try:
+            connection.sendall(b"GET /")
+        except ConnectionError:
+            return True
+        return False
+
+    with not_taking(*impatient) as connection:
+        wait_until(dropped, 20)
 
 
 def test_400_idle_connections_lock_nobody_out(studio: Running) -> None:

@@ -2,7 +2,8 @@
 
 A server that waits for whoever connects can be filled by anybody: open, say nothing, repeat. So a
 connection has a few seconds to send a whole request, and where there are too many the quiet ones
-go, those that never asked first and among them the oldest. One that is being answered stays.
+go, those that never asked first and among them the oldest. One that is being answered stays, as
+long as it takes its answer.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from limelight.studio.limits import Limits
@@ -24,6 +26,7 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._born, self._asked = self.loop.time(), False
         self._clock: asyncio.TimerHandle | None = None
+        self._untaken: asyncio.TimerHandle | None = None
         self._watch()
         self._make_room()
 
@@ -33,7 +36,28 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
+        self._taken()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """More is answered than is taken."""
+        super().pause_writing()
+        self._untaken = self.loop.call_later(self.limits.body_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._taken()
+
+    def shutdown(self) -> None:
+        if self._untaken is not None:
+            self.transport.abort()
+        super().shutdown()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """A handshake is whole here, or it is none: the second parser may wait for more."""
+        super().handle_websocket_upgrade(event)
+        if not getattr(self.transport.get_protocol(), "handshake_initiated", True):
+            self.send_400_response("Invalid WebSocket handshake.")
 
     @property
     def quiet(self) -> bool:
@@ -52,6 +76,11 @@ class Connection(H11Protocol):
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
+
+    def _taken(self) -> None:
+        if self._untaken is not None:
+            self._untaken.cancel()
+            self._untaken = None
 
     def _drop(self) -> None:
         self._clock = None

@@ -214,15 +214,17 @@ class Guard:
         return [value.strip().strip('"') for name, _, value in pairs if name.strip() == self.cookie]
 
     def _counted(self, receive: Receive) -> Receive:
-        """Count the body while it is read: a chunked one does not say its length."""
-        left, whole = self.limits.body_bytes, False
+        """Count the body while it is read: a chunked one does not say its length.
+
+        All of it has its time from here on: what trickles in does not wind the clock again.
+        """
+        left, whole, clock = self.limits.body_bytes, False, asyncio.get_running_loop().time
+        end = clock() + self.limits.body_seconds
 
         async def counted() -> Message:
             nonlocal left, whole
             try:
-                message = await asyncio.wait_for(
-                    receive(), None if whole else self.limits.body_seconds
-                )
+                message = await asyncio.wait_for(receive(), None if whole else end - clock())
             except asyncio.TimeoutError:
                 raise TooSlow("the body did not arrive") from None
             whole = not message.get("more_body", False)
