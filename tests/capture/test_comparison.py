@@ -234,6 +234,7 @@ def test_the_command_and_its_report(tmp_path: Path) -> None:
     assert "&lt;i&gt;x" in html
     assert "<script" not in html
     assert html.count("<figure>") == 9
+    assert html.count("@media screen and (prefers-color-scheme:dark)") == 10  # paper is light
     for theme in THEME.values():  # the page and each of its maps, by the reader's system
         assert f"--surface:{theme.surface}" in html
         assert html.count(f'fill="{theme.surface}"') == 9

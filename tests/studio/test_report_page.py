@@ -91,6 +91,16 @@ def test_a_cell_is_worked_out_from_the_numbers_in_the_file(open_file: Open, file
     )  # fmt: skip
 
 
+def test_on_paper_it_is_light_and_has_nothing_to_press(open_file: Open, file: Path) -> None:
+    page = open_file(file, dark=True)
+    page.get_by_role("heading", name="Layer 1, head 1").wait_for()
+    page.emulate_media(media="print")
+    assert page.get_by_role("heading", level=1).is_visible()
+    buttons = page.get_by_role("button", name=re.compile("Light or dark|Save PNG|Show all|Whole"))
+    assert not any(button.is_visible() for button in buttons.all())
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
 def test_hostile_tokens_are_text(open_file: Open, file: Path) -> None:
     page = open_file(file)
     page.get_by_role("button", name="Lines").click()

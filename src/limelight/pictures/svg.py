@@ -22,7 +22,8 @@ BASELINE = 0.35  # of the size, from the middle of a line down to its baseline
 _NIGHT = ":is([data-jp-theme-light=false],[data-theme=dark],[theme=dark],.vscode-dark)"
 _DAY = ":is([data-jp-theme-light=true],[data-theme=light],[theme=light],.vscode-light)"
 _ONE_OF_TWO = (
-    "<style>@media(prefers-color-scheme:dark){.by-day{display:none}.by-night{display:inline}}"
+    "<style>@media screen and (prefers-color-scheme:dark)"
+    "{.by-day{display:none}.by-night{display:inline}}"
     f"{_NIGHT} .by-day,{_DAY} .by-night{{display:none}}"
     f"{_DAY} .by-day,{_NIGHT} .by-night{{display:inline}}</style>"
 )

@@ -35,7 +35,7 @@ th{font-weight:500;color:var(--soft);padding:1px 6px;text-align:right}
 td{padding:2px 6px;border-radius:3px;min-width:34px}
 .maps{display:grid;grid-template-columns:repeat(auto-fit,minmax(340px,1fr));gap:10px}
 figure{margin:0;min-width:0} figcaption{font-size:14px;color:var(--soft);padding:4px 2px}
-svg{width:100%;height:auto;display:block}
+svg{width:100%;height:auto;display:block} section{break-inside:avoid}
 """
 
 
@@ -113,7 +113,7 @@ def _head(found: Comparison, one: Change, names: tuple[str, str]) -> str:
     )
     at = " / ".join(dict.fromkeys(printable(token.strip() or token) for token in one.tokens))
     return (
-        f"<h2>Layer {one.layer}, head {one.head}</h2><p>{percent(one.change)} of a row’s attention "
-        f"moved on average; most, {percent(one.largest)}, at “{escape(at)}”.</p>"
-        f'<div class="maps">{figures}</div>'
+        f"<section><h2>Layer {one.layer}, head {one.head}</h2><p>{percent(one.change)} of a row’s "
+        f"attention moved on average; most, {percent(one.largest)}, at “{escape(at)}”.</p>"
+        f'<div class="maps">{figures}</div></section>'
     )

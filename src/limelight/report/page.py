@@ -117,14 +117,17 @@ def alone(title: str, script: str, style: str, data: str, language: str = "en") 
 
 
 def themes() -> str:
-    """A report's colours, as the reader's system has them, for pages that have no script."""
+    """The colours of a page without a script: as the reader's system has them, light on paper."""
     light, dark = (
         ";".join(f"--{part}:{getattr(theme_of(theme), part)}"
                  for part in ("surface", "ink", "soft", "line", "light"))
         for theme in ("light", "dark")
     )  # fmt: skip
-    return (f":root{{color-scheme:light dark;{light}}}\n"
-            f"@media(prefers-color-scheme:dark){{:root{{{dark}}}}}")  # fmt: skip
+    return (
+        f":root{{color-scheme:light dark;{light}}}\n"
+        f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
+        "td{-webkit-print-color-adjust:exact;print-color-adjust:exact}"
+    )
 
 
 def _inert(script: str) -> str:

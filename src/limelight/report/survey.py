@@ -196,7 +196,7 @@ def _map(found: Survey, site: str, head: int) -> str:
                for theme in THEME}  # fmt: skip
     words_of = f"queries down, keys across, places {names[0]} to {names[-1]}"
     return (
-        '<picture><source media="(prefers-color-scheme: dark)" '
+        '<picture><source media="screen and (prefers-color-scheme: dark)" '
         f'srcset="data:image/png;base64,{sources["dark"]}">'
         f'<img src="data:image/png;base64,{sources["light"]}" alt="{words_of}"></picture>'
         f"<small>{words_of}; the brightest is {percent(scale.high)} of a row</small>"

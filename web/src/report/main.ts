@@ -2,6 +2,7 @@
 import { mount } from "svelte";
 import "../tokens.css";
 import "../base.css";
+import "../print.css";
 import type { BundleData } from "$lib/schema";
 import Report from "./Report.svelte";
 
