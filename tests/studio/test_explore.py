@@ -190,6 +190,23 @@ def test_the_map_is_walked_by_keyboard(open_tab: Open, sample: Capture) -> None:
     page.wait_for_url(re.compile(r"cell=3\.1$"))
 
 
+def test_a_chosen_token_has_the_room_of_its_bold_letters(browser: Any, studio: Running) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page.add_init_script("""
+        window.drawn = [];
+        const { fillText } = CanvasRenderingContext2D.prototype;
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...where) {
+            window.drawn.push([text, this.font]);
+            return fillText.call(this, text, ...where);
+        };
+    """)
+    page.goto(f"{studio.origin}/?token={studio.token}#/explore/llama?head=11.1&cell=3.2")
+    page.wait_for_function("() => window.drawn.some(([text, font]) => text === '0.86')")
+    words = {text for text, font in page.evaluate("window.drawn") if font.startswith("600")}
+    assert words == {"·watched", "·cat"}
+    page.close()
+
+
 def test_hovering_tells_row_and_column(open_tab: Open, sample: Capture) -> None:
     page = open_tab("#/explore/sample?head=0.2")
     map_of(page).wait_for()

@@ -152,11 +152,13 @@ function outline(context: CanvasRenderingContext2D, scene: Scene, at: Spot, stro
   context.stroke();
 }
 
-/** A label's look: bold for the chosen one and for the one pointed at. */
+/** How bold the label of what is chosen or pointed at is: every label has the room for it. */
+export const BOLD = 600;
+
 function tell(context: CanvasRenderingContext2D, scene: Scene, chosen: boolean): void {
   context.fillStyle = chosen ? scene.colours.ink : scene.colours["ink-soft"];
   const family = context.font.slice(context.font.indexOf("px ") + 3);
-  context.font = `${chosen ? 600 : 400} ${scene.font}px ${family}`;
+  context.font = `${chosen ? BOLD : 400} ${scene.font}px ${family}`;
 }
 
 function rowLabels(context: CanvasRenderingContext2D, scene: Scene): void {
