@@ -162,6 +162,13 @@ def test_plain_html_of_one_head_of_one_entry(without_anywidget: None) -> None:
         nb.show(Capture((site,)), batch=2)
 
 
+def test_plain_html_of_weights_of_one_head_is_their_map(without_anywidget: None) -> None:
+    html = nb.show([[0.25, 0.75], [0.5, 0.5]], ["left", "right"])._repr_html_()
+    assert html.startswith("<svg")
+    assert ">right<" in html
+    assert ">0.75<" in html
+
+
 def test_plain_html_of_one_head_of_a_trace(without_anywidget: None) -> None:
     query, key = np.random.default_rng(4).standard_normal((2, 2, 3, 5, 7))
     found = trace(query, key, key)

@@ -193,7 +193,7 @@ class Page:
 class Plain:
     """The plain HTML of an object: of one entry of its batch, and of one head where one was named.
 
-    A trace's tables; the health of a site's or a capture's heads; the map of a site's head.
+    A trace's tables; the health of a site's or a capture's heads; the map of a single head.
     """
 
     def __init__(self, what: Showable, held: Capture, head: int | None, batch: int) -> None:
@@ -206,7 +206,7 @@ class Plain:
             first = head is None and batch == 0
             one = what if first else Trace(what.call.one_head(head or 0, batch), what.tokens)
             return title + one._repr_html_()
-        if isinstance(what, Site) and head is not None:
+        if isinstance(what, Site) and self._held.sites[0].heads == 1:
             return title + _map(self._held.sites[0])
         if isinstance(what, Site):
             return self._held.sites[0].health().summary()._repr_html_()

@@ -119,6 +119,14 @@ def test_a_terminal_without_colour_gets_shades(path: Path, env: dict[str, str]) 
     assert run(*args).stdout.splitlines()[2:25] == text.splitlines()[2:25]
 
 
+def test_a_colour_terminal_without_blocks_gets_shades(path: Path) -> None:
+    terminal = {"COLUMNS": "80", "FORCE_COLOR": "1", "TERM": "xterm-256color", "NO_COLOR": None}
+    args = ["heatmap", str(path), "--layer", "0", "--head", "0"]
+    text = CliRunner(charset="ascii", env=terminal).invoke(app, args).stdout
+    assert "?" not in text
+    assert text.splitlines()[2] == "  ##" + "." * 44
+
+
 def test_the_mean_of_a_bin_is_of_its_cells(path: Path) -> None:
     seen = Capture.open(path)[0].heatmap((8, 8), "mean", (12, 23), (0, 12), head=0).values
     text = " ".join(

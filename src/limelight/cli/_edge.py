@@ -80,8 +80,9 @@ def console(markup: bool = False, stderr: bool = False) -> Console:
 
 
 def coloured(out: Console) -> bool:
-    """Whether colours reach the reader: not in a pipe, and not where NO_COLOR is set."""
-    return out.color_system is not None and not out.no_color
+    """Whether blocks of colour reach the reader: not in a pipe, in ASCII, or under NO_COLOR."""
+    blocks = spelled("▀", out.encoding) == "▀"
+    return out.color_system is not None and not out.no_color and blocks
 
 
 def narrow(out: Console) -> bool:
