@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from limelight.cli.watch import _clips
 from limelight.errors import FileError
 from limelight.journal import FIGURES
 from limelight.journal.reading import SiteLine, Tail, is_journal
@@ -114,6 +115,22 @@ def test_alarms_are_stretches_of_steps(path: Path) -> None:
     assert not run.read_on()
     assert [(a.index, a.cleared) for a in run.alarms] == [(0, 2), (1, 4), (0, None)]
     assert [alarm.head for alarm in run.on] == [0]
+
+
+def test_of_many_events_the_latest_count(path: Path) -> None:
+    most, cleared = 5_000, {**ALARM, "event": "cleared", "head": 1}
+    clip = {"kind": "clip", "limit": 9.0, "heads": []}
+    write(path, RUN, record(0), ALARM)
+    for step in range(most):
+        rang = ({**line, "step": step} for line in ({**ALARM, "head": 1}, cleared, clip))
+        write(path, *rang, mode="a")
+    write(path, {**ALARM, "step": most, "head": 1}, mode="a")
+    run = Run.open(path)
+    assert [(alarm.head, alarm.step) for alarm in run.on] == [(0, 0), (1, most)]
+    assert (run.events[-1].step, run.clips[-1].step, run.clipped) == (most, most - 1, most)
+    assert len(run.clips) == len(run.events) == len(run.alarms) - 2 < most
+    assert [alarm.cleared for alarm in run.alarms[-3:]] == [most - 1, None, None]
+    assert "5,000 steps with heads scaled back, last step 4,999" in str(_clips(run)[0])
 
 
 def test_bounds_that_cannot_be_read_cost_themselves_alone(path: Path) -> None:

@@ -167,7 +167,7 @@ def _clips(run: Run, most: int = 3) -> list[Text]:
         return []
     last = run.clips[-1]
     text = Text(
-        f"✂ QKClip at {last.limit:g}: {counted(len(run.clips), 'step')} with heads scaled back, "
+        f"✂ QKClip at {last.limit:g}: {counted(run.clipped, 'step')} with heads scaled back, "
         f"last step {last.step:,}:",
         style="yellow",
     )

@@ -66,9 +66,9 @@ class Run:
     every: int | None = None
     bounds: list[Bound] = field(default_factory=list)
     sites: dict[str, SiteOfRun] = field(default_factory=dict)
-    events: list[AlarmLine] = field(default_factory=list)
-    alarms: list[Alarm] = field(default_factory=list)
+    events: list[AlarmLine] = field(default_factory=list)  # the latest
     clips: list[ClipLine] = field(default_factory=list)
+    clipped: int = 0  # steps after which heads were scaled back; `clips` has the latest
     ended: str | None = None
     restarts: list[int] = field(default_factory=list)
     heads: int = 0
@@ -78,6 +78,7 @@ class Run:
     _scalars: dict[str, list[float]] = field(default_factory=lambda: {"loss": [], "lr": []})
     _records: list[dict[str, Table]] = field(default_factory=list)
     _on: dict[tuple[str, str, int], Alarm] = field(default_factory=dict)
+    _over: list[Alarm] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -95,6 +96,11 @@ class Run:
     def on(self) -> list[AlarmLine]:
         """The alarms that are on now, as they were raised."""
         return [alarm.raised for alarm in self._on.values()]
+
+    @property
+    def alarms(self) -> list[Alarm]:
+        """When alarms were on: the latest that are over, and those that are on now."""
+        return [*self._over, *self._on.values()]
 
     def read_on(self) -> bool:
         """Take in the complete lines that were added; True if there were any.
@@ -160,26 +166,27 @@ class Run:
             case AlarmLine():
                 self._alarm(line)
             case ClipLine():
-                if len(self.clips) < MOST_EVENTS:
-                    self.clips.append(line)
+                self.clipped += 1
+                self.clips.append(line)
+                del self.clips[:-MOST_EVENTS]
             case EndLine():
                 self.ended = line.reason
 
     def _alarm(self, line: AlarmLine) -> None:
-        if len(self.events) >= MOST_EVENTS:
-            return
         self.events.append(line)
+        del self.events[:-MOST_EVENTS]
         at = (line.alarm, line.site, line.head)
         self._clear(at, line.step)
-        if line.event == "raised":
+        if line.event == "raised" and len(self._on) < MOST_HEADS:
             site = self.sites.get(line.site)
             self._on[at] = Alarm(line, None if site is None else site.first + line.head)
-            self.alarms.append(self._on[at])
 
     def _clear(self, at: tuple[str, str, int], step: int) -> None:
         alarm = self._on.pop(at, None)
         if alarm is not None:
             alarm.cleared = step
+            self._over.append(alarm)
+            del self._over[:-MOST_EVENTS]
 
     def _record(self, line: RecordLine) -> None:
         for site in line.sites:

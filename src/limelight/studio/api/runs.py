@@ -162,7 +162,7 @@ def run(studio: Studio, asked: OfRun, _: Cancel) -> RunInfo:
         last_step=first.last_steps[-1] if first.steps else None,
         ended=held.ended, restarts=held.restarts, heads=held.heads, sites=list(held.sites.values()),
         bounds=held.bounds, events=held.events, alarms=held.alarms,
-        clips=held.clips[-CLIPS:], clipped=len(held.clips),
+        clips=held.clips[-CLIPS:], clipped=held.clipped,
     )  # fmt: skip
 
 
