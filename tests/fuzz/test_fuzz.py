@@ -12,6 +12,7 @@ from limelight.capture import Capture
 from limelight.capture.tensors import SAVED
 from limelight.errors import FileError
 from limelight.intake import ANEW
+from limelight.survey import Survey
 from tests.fuzz import corpus
 from tests.fuzz.run import fuzz, table
 
@@ -55,3 +56,10 @@ def test_a_file_found_by_attack_is_refused_when_it_is_opened(name: str, tmp_path
 def test_what_is_sound_is_opened(name: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(corpus.SOUND_CAPTURES[name]())
     assert len(Capture.open(tmp_path / "a").sites) > 0
+
+
+def test_what_a_file_says_acts_on_no_terminal_that_prints_it(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(corpus.SOUND_CAPTURES["markup and escapes in every text"]())
+    assert r"from [/x][bold]\x1b[31m\u202eevil)" in repr(Capture.open(tmp_path / "a"))
+    (tmp_path / "b").write_bytes(corpus.SURVEYS["markup"]())
+    assert repr(Survey.open(tmp_path / "b")).startswith(r"Survey([/x][bold]\x1b[31m\u202eevil: ")

@@ -451,15 +451,20 @@ def test_over_tls(start_studio: Callable[..., Running]) -> None:
     [
         (["--key", str(PEM)], "--key .*: a key goes with a certificate"),
         (["--certificate", "/no/such/file"], "--certificate /no/such/file: No such file"),
+        (["--certificate", "pipe"], "--certificate pipe: it is no plain file"),
+        (["--certificate", str(PEM), "--key", "pipe"], "--key pipe: it is no plain file"),
+        (["circle.safetensors"], "circle.safetensors: there is no such file"),
         (["--certificate", __file__], "not a certificate and its key, in PEM; its key goes in the"),
         (["--host", "é..x"], "no host has such a name"),
         (["--host", "a" * 300], "no host has such a name"),
     ],
 )
-def test_what_cannot_be_served(options: list[str], said: str) -> None:
+def test_what_cannot_be_served(options: list[str], said: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "circle.safetensors").symlink_to("circle.safetensors")
     done = subprocess.run(
         [sys.executable, "-m", "limelight", "studio", "--no-browser", "--port", "0", *options],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()

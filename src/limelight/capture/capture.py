@@ -14,6 +14,7 @@ from limelight.capture.site import Array, Labels, Site, as_labels
 from limelight.errors import ArgumentError
 from limelight.offers import offered
 from limelight.writing.numbers import counted
+from limelight.writing.terminal import shown
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class Capture:
         if self.grid is not None:
             words.append(f"image of {self.grid.rows} × {self.grid.columns} patches")
         if "model" in self.source:
-            words.append(f"from {self.source['model']}")
+            words.append(f"from {shown(str(self.source['model']))}")
         return f"Capture({'; '.join(words)})"
 
 

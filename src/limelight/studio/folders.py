@@ -80,7 +80,8 @@ def _named(files: tuple[Path, ...]) -> dict[str, Path]:
     """Files by their names; one whose name is taken has its folder's before it."""
     taken = {row.path.name for row in captures()}
     found: dict[str, Path] = {}
-    for path in dict.fromkeys(path.resolve() for path in files):
+    # Path.resolve would raise at a circle of links, which is no file here.
+    for path in dict.fromkeys(Path(os.path.realpath(path)) for path in files):
         if not os.path.isfile(path):
             folder = os.path.isdir(path)
             why = "is a folder: give it with --folder" if folder else "there is no such file"

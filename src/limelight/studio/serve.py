@@ -164,6 +164,9 @@ def check_certificate(certificate: Path | None, key: Path | None) -> None:
         if key is not None:
             raise ArgumentError(f"--key {key}: a key goes with a certificate: give --certificate")
         return
+    for option, path in (("--certificate", certificate), ("--key", key)):
+        if path is not None and os.path.exists(path) and not os.path.isfile(path):
+            raise ArgumentError(f"{option} {path}: it is no plain file")  # and might be waited for
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
     except (OSError, ValueError) as error:

@@ -37,6 +37,7 @@ from limelight.survey.passages import Passage
 from limelight.survey.received import Received
 from limelight.writing.frames import Frame, Tabular
 from limelight.writing.numbers import counted
+from limelight.writing.terminal import shown
 
 Array = NDArray[Any]
 Integers = NDArray[np.int64]
@@ -308,7 +309,7 @@ class Survey(Tabular):
         return made
 
     def __repr__(self) -> str:
-        model = self.source.get("model", "a model")
+        model = shown(str(self.source.get("model", "a model")))
         return (f"Survey({model}: {counted(sum(self.counts), 'head')} in "
                 f"{counted(len(self.sites), 'layer')}, {counted(self.texts, 'text')} of "
                 f"{self.tokens:,} tokens)")  # fmt: skip
