@@ -234,6 +234,7 @@ def test_a_mask_of_no_batch_has_nothing_to_draw(mask: Mask) -> None:
         (lambda: ll.Documents(None), DtypeError, r"Documents\(ids=…\) takes whole numbers.*None"),
         (lambda: ll.Causal() & "causal", DtypeError, "text 'causal'.*limelight.Causal"),
         (lambda: ll.Causal() & np.ones((2, 2)), DtypeError, "this one is float64.*bias="),
+        (lambda: as_mask(np.ma.array([[True]])), DtypeError, r"masked array.*mask.filled\(False\)"),
         (lambda: ll.masks.as_mask(ll.Causal), DtypeError, r"Causal is a class: write Causal\(\)$"),
         (lambda: ll.Causal() & ll.Lengths, DtypeError, r"Lengths is a class: write Lengths\(…\)$"),
         (lambda: ll.Causal() and ll.Prefix(1), ArgumentError, "&, | and ~, not and/or/not"),

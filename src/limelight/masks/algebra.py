@@ -287,6 +287,11 @@ def as_mask(mask: Any) -> Mask:
     if isinstance(mask, type) and issubclass(mask, Mask):
         asks = any(each.default is MISSING for each in fields(mask))  # type: ignore[arg-type]
         raise DtypeError(f"{mask.__name__} is a class: write {mask.__name__}({'…' * asks})")
+    if isinstance(mask, np.ma.MaskedArray):
+        raise DtypeError(
+            "the mask is a masked array, which says of some cells neither yes nor no: pass "
+            "mask.filled(False), or mask.filled(True)"
+        )
     array = mask if is_torch(mask) else of_lists(mask, "the mask")
     if isinstance(mask, (list, tuple)) and not array.size:  # which have no numbers to be of a type
         array = array.astype(np.bool_)
