@@ -10,8 +10,8 @@ from limelight.cli import app
 LINE = ["--query", "2,1", "--keys", "2,1;1,0;0,-1", "--values", "10,0;0,8;1,1"]
 
 
-def run(*args):
-    return CliRunner(env={"COLUMNS": "80"}).invoke(app, ["score", *args])
+def run(*args, width=80):
+    return CliRunner(env={"COLUMNS": str(width)}).invoke(app, ["score", *args])
 
 
 def data(*args):
@@ -92,6 +92,15 @@ def test_numbers_as_typed_and_whole_products_where_there_is_room():
                "--values", "1").stdout  # fmt: skip
     assert "1 key, d_k = 9" in long
     assert max(map(len, long.splitlines())) <= 80
+
+
+def test_a_query_is_cut_only_where_it_has_no_room():
+    for width in (34, 36, 38, 40, 60):
+        first = run(width=width).stdout.splitlines()[0]
+        assert first == "query 0 = [2, 1], 3 keys, d_k = 2"
+    long = run("--query", ",".join(["0.125"] * 9), "--keys", ",".join(["1"] * 9), "--values", "1",
+               width=60).stdout.splitlines()[0]  # fmt: skip
+    assert long == "query 0 = [0.125, 0.125, 0.125, 0.125, …], 1 key, d_k = 9"
 
 
 @pytest.mark.parametrize(("keys", "words"), [

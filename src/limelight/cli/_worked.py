@@ -41,11 +41,10 @@ class Worked:
 
     def show(self) -> None:
         call = self.found.call
-        query = fit(map(given, self.query), ", ", self.out.width - 40)
-        self.out.print(
-            f"[bold]{self.title}[/] = \\[{query}], {counted(call.keys, 'key')}, "
-            f"d_k = {call.head_size}\n"
-        )
+        facts = f"{counted(call.keys, 'key')}, d_k = {call.head_size}"
+        room = self.out.width - len(f"{self.title} = [], {facts}")
+        query = fit(map(given, self.query), ", ", room)
+        self.out.print(f"[bold]{self.title}[/] = \\[{query}], {facts}\n")
         self.compare()
         self.scale()
         self.normalise()
