@@ -20,6 +20,7 @@ import limelight as ll
 from limelight.errors import ArgumentError
 from limelight.journal.reading import EndLine, RecordLine, Tail
 from limelight.torch import Alarm, Monitor, QKClip, bridge
+from limelight.torch.monitor import monitor as monitor_module
 from limelight.torch.monitor.monitor import MonitorWarning
 from tests.torch.models import Language, batch
 
@@ -98,6 +99,17 @@ def test_every_k_steps_and_nothing_in_between(tmp_path: Path) -> None:
     assert (last["kind"], last["reason"], last["step"]) == ("end", "closed", 10)
     assert not bridge.observers
     assert not any("limelight_site" in module.__dict__ for module in model.modules())
+
+
+def test_beside_a_file_memory_does_not_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monitor_module, "MOST_KEPT", 3 * 8)  # two layers of four heads
+    for path, kept in ((tmp_path / "run.jsonl", [2, 3, 4]), (None, [0, 1, 2, 3, 4])):
+        with Monitor(Language(), path, every=1) as monitor:
+            train(monitor.model, monitor, 5)
+        assert [record["step"] for record in monitor.records] == kept
+    assert len(records(tmp_path / "run.jsonl")) == 5
 
 
 def test_training_is_not_changed() -> None:
@@ -420,6 +432,31 @@ def test_a_fault_in_the_monitor_does_not_end_training(
     assert not bridge.observers
     train(model, monitor, 2)
     monitor.close()
+
+
+class Gone:
+    """A writer whose disk, or whose network, is gone."""
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        raise ConnectionError("no route to host")
+
+    def flush(self) -> None:
+        raise ConnectionError("no route to host")
+
+
+def test_a_dashboard_that_fails_does_not_end_the_monitor(tmp_path: Path) -> None:
+    model = Language()
+    with (
+        pytest.warns(MonitorWarning, match=r"TensorBoard is told no more .*no route") as told,
+        Monitor(model, tmp_path / "run.jsonl", every=1, tensorboard=Gone()) as monitor,
+    ):
+        train(model, monitor, 3)
+    assert len(told) == 1
+    assert len(records(tmp_path / "run.jsonl")) == 3
+    monitor = Monitor(model, tmp_path / "run.jsonl", every=1, tensorboard=Gone())
+    with pytest.warns(MonitorWarning, match="TensorBoard is told no more"):
+        monitor.close()
+    assert lines(tmp_path / "run.jsonl")[-1]["reason"] == "closed"
 
 
 class Direct(nn.Module):

@@ -116,6 +116,8 @@ def test_what_it_refuses() -> None:
         ours(query, key, key)
     with pytest.raises(ShapeError, match="cannot share"):
         ours(query[0, :3], key[0], key[0], enable_gqa=True)
+    with pytest.raises(ShapeError, match=r"query has shape \(8,\): it needs at least two axes"):
+        ours(query[0, 0, 0], key, key)
     for mask in ([[True] * 3] * 3, np.ones((3, 3), np.bool_)):
         with pytest.raises(DtypeError, match=r"attn_mask is a (list|ndarray): it must be a tensor"):
             ours(query, query, query, attn_mask=mask)  # type: ignore[arg-type]

@@ -31,11 +31,13 @@ from limelight.journal.writing import Journal
 from limelight.torch import bridge
 from limelight.torch.monitor import patch
 from limelight.torch.monitor.alarms import DEFAULTS, Alarm, Alarms
-from limelight.torch.monitor.boards import boards, scalars
+from limelight.torch.monitor.boards import Board, boards, scalars
 from limelight.torch.monitor.padding import Padding
 from limelight.torch.monitor.silence import why
 from limelight.torch.monitor.tally import Tally, figures, finite, gather, is_number
 from limelight.torch.ranks import let_go
+
+MOST_KEPT = 1 << 18  # records × heads, of some 240 bytes each
 
 
 class MonitorWarning(UserWarning):
@@ -47,7 +49,8 @@ class Monitor:
     attn_implementation="limelight", and with `sdpa=True` whatever calls torch's
     scaled_dot_product_attention.
 
-    path          the JSON lines file; None records into `monitor.records` alone
+    path          the JSON lines file, beside which `monitor.records` has the latest; None records
+                  into `monitor.records` alone, all of them
     every         a step is recorded when its number is a multiple of this
     alarms        rules as `Alarm`; DEFAULTS watch logits, collapse, one-hot heads and NaN
     on_alarm      called with each alarm line, raised or cleared
@@ -186,8 +189,6 @@ class Monitor:
         self._open = False
         if self._journal is not None:
             self._journal.close()
-        for board in self._boards:
-            board.close()
         let_go()
 
     def __enter__(self) -> Monitor:
@@ -241,9 +242,12 @@ class Monitor:
 
     def _publish(self, record: dict[str, Any]) -> None:
         self.records.append(record)
+        if self._journal is not None:
+            heads = sum(site["heads"] for site in record["sites"])
+            del self.records[: -max(1, MOST_KEPT // max(1, heads))]
         self._write(record)
-        for board in self._boards:
-            board.add(dict(scalars(record)), record["step"])
+        told = dict(scalars(record))
+        self._tell(lambda board: board.add(told, record["step"]))
         for line in self.alarms.update(record):
             self._write(line)
             if self.on_alarm is not None:
@@ -270,10 +274,24 @@ class Monitor:
             )
             return None
 
+    def _tell(self, action: Callable[[Board], None]) -> None:
+        """A dashboard that fails, as one over a network may, is told no more; the rest goes on."""
+        for board in tuple(self._boards):
+            try:
+                action(board)
+            except Exception as error:
+                self._boards.remove(board)
+                _warn(
+                    f"{type(board).__name__} is told no more from step {self.count} on "
+                    f"({type(error).__name__}: {error}); the monitor goes on without it"
+                )
+
     def _leave(self) -> None:
-        """Leave the model as it was."""
+        """Leave the model as it was, and the dashboards."""
         self._patch.remove()
         self._padding.remove()
+        self._tell(lambda board: board.close())
+        self._boards = []
 
     def _listen(self) -> None:
         self._stop_listening()
