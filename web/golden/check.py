@@ -21,7 +21,6 @@ from limelight.learn.exercises.mistakes import candidates
 
 HERE = Path(__file__).parent
 ASKED = ((0, 1), (1, 1), (2, 4), (4, 2), (5, 3))
-NUMBERED = ("raw", "scaled", "weights", "output")
 
 
 def answers(task: Any, step: str) -> list[list[str]]:
