@@ -366,6 +366,62 @@ def test_a_page_that_cannot_be_opened_is_said_in_words(browser: Any, studio: Run
     page.close()
 
 
+def test_numbers_are_named_by_the_head_that_they_are_of(open_tab: Open) -> None:
+    page = open_tab("#/explore/llama?head=11.1&cell=2.1")
+    cell = page.get_by_role("complementary", name="Cell")
+    cell.get_by_text("layer 11, head 1, query 2, key 1").wait_for()
+    page.wait_for_load_state("networkidle")
+    held: list[Any] = []
+    waiting = True
+    slow = re.compile("/cells/|/lines")
+    page.route(slow, lambda route: held.append(route) if waiting else route.continue_())
+
+    def choose(head: str) -> None:
+        page.get_by_role("button", name=re.compile(f"^{head} ")).first.click()
+        page.get_by_role("heading", name=head).wait_for()
+
+    def answer() -> None:
+        nonlocal waiting
+        waiting = False
+        for route in held:
+            route.continue_()
+        held.clear()
+
+    choose("layer 2, head 1")
+    assert "layer 11, head 1, query 2, key 1" in cell.inner_text().lower()
+    answer()
+    cell.get_by_text("layer 2, head 1, query 2, key 1").wait_for()
+    page.get_by_role("button", name="Lines", exact=True).click()
+    beams = page.locator("section.head svg path")
+    beams.first.wait_for(state="attached")
+    waiting = True
+    choose("layer 11, head 1")
+    beams.first.wait_for(state="detached")  # those of the other head
+    answer()
+    beams.first.wait_for(state="attached")
+
+
+def test_the_light_on_an_image_is_told_of_its_own_patch(browser: Any, studio: Running) -> None:
+    page = browser.new_page()
+    page.goto(f"{studio.origin}/?token={studio.token}#/explore/vit?head=0.1&look=image&cell=9.10")
+    told = page.get_by_text(re.compile("the brightest patch"))
+    told.get_by_text("the patch in row 2, column 2").wait_for()
+    page.wait_for_load_state("networkidle")
+    said, held = told.inner_text(), []
+    page.route("**/light?*", lambda route: held.append(route))
+    picture = page.get_by_role("application", name=re.compile("looks at, .* patches"))
+    picture.press("ArrowRight")
+    page.get_by_role("application", name=re.compile("What the patch in row 2, column 3")).wait_for()
+    assert told.inner_text() == said  # of the patch before, until its own comes
+    held[0].abort()
+    page.get_by_role("alert").get_by_text("The studio does not answer.").wait_for()
+    assert told.count() == 0
+    page.unroute_all()
+    picture.press("ArrowRight")
+    told.get_by_text("the patch in row 2, column 4").wait_for()
+    page.close()
+
+
 def test_a_map_that_takes_a_while_says_so(open_tab: Open) -> None:
     page = open_tab("#/explore")
     held: list[Any] = []
