@@ -1,5 +1,7 @@
 """Masks from text: the words in which they print themselves, and nothing that runs."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,7 @@ def test_size_of_what_is_read():
         ("causal(left=2)", "it takes align"),
         ("prefix(open('x'))", "a mask takes numbers, lists of numbers and None"),
         ("__import__('os').system('true')", "is not a mask"),
+        ("window(4or 5, 0)", "'4or 5': a mask takes numbers"),
         ("window(-1, 0)", "a width is a whole number"),
         ("causal" + " & causal" * MOST_CHARACTERS, "characters"),
         ("~" * 5000 + "causal", "is not a mask|joins more than"),
@@ -56,6 +59,14 @@ def test_size_of_what_is_read():
 def test_refuses(text, message):
     with pytest.raises(ArgumentError, match=message):
         parse(text)
+
+
+def test_python_says_nothing_of_it():
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with pytest.raises(ArgumentError):
+            parse("window(4or 5, 0)")
+    assert not said
 
 
 def test_the_mask_itself_may_refuse():

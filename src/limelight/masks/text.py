@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import warnings
 from typing import Any
 
 from limelight.errors import ArgumentError, LimelightError
@@ -34,7 +35,9 @@ def parse(text: str) -> Mask:
             f"the mask expression has {len(text):,} characters: {MOST_CHARACTERS:,} are the most"
         )
     try:
-        tree = ast.parse(text.strip(), mode="eval")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python's own of "4or 5", which is refused below
+            tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ArgumentError(f"{text!r} is not a mask: {_advice()}") from None
     return _mask(tree.body, text)
