@@ -286,6 +286,7 @@ def test_a_padding_mask_of_another_length(name: str, flags: int, length: int) ->
         ({"layers": [7]}, "layer 7 does not exist: LlamaForCausalLM has 2 layers, numbered from 0"),
         ({"layers": []}, "no layer was asked for"),
         ({"layers": "first"}, "layers='first': give layer numbers"),
+        ({"layers": True}, "layers=True: give layer numbers"),
         ({"layers": 1.5}, r"layers=1\.5: give layer numbers"),
         ({"dtype": "int8"}, "a capture keeps float16"),
     ],

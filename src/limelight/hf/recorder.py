@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from limelight.arrays import as_numpy
+from limelight.arrays import as_numpy, is_integer
 from limelight.attention import Inspection
 from limelight.capture import Rows
 from limelight.errors import ArgumentError
@@ -167,7 +166,7 @@ def choose(layers: Any, numbers: set[int], model: str) -> set[int] | None:
     known = sorted(numbers)
     wanted = set()
     for layer in list(layers) if isinstance(layers, Iterable) else [layers]:
-        if not isinstance(layer, Integral):
+        if not is_integer(layer):
             raise ArgumentError(
                 f"layers={layers!r}: give layer numbers, as in layers=[0, -1], or None for all"
             )
