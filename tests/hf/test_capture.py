@@ -13,8 +13,9 @@ import transformers as tf
 from limelight import hf
 from limelight.capture import Capture
 from limelight.errors import ArgumentError, ShapeError
+from limelight.hf.inputs import texts
 from limelight.hf.projections import projections
-from tests.hf import systems
+from tests.hf import folders, systems
 
 
 def eager_weights(model: Any, given: dict[str, Any]) -> list[torch.Tensor]:
@@ -348,6 +349,13 @@ def test_what_names_no_tokens_is_refused_before_the_model_runs() -> None:
         with pytest.raises(ArgumentError, match=said), hf.capture(model, **how):
             raise AssertionError
     assert model.config._attn_implementation == "sdpa"
+
+
+def test_tokens_beyond_the_tokenizer_go_by_their_ids() -> None:
+    """A vocabulary is often padded to a round size: what no token has a text for has a number."""
+    known = folders.tokenizer()
+    assert len(known) == 12
+    assert texts(np.array([[4, 6, 12, 60]]), known) == (("the", "cat", "12", "60"),)
 
 
 def test_nothing_run_is_an_error() -> None:

@@ -113,7 +113,10 @@ def check_tokenizer(tokenizer: Any) -> None:
 
 
 def texts(ids: Array, tokenizer: Any) -> Labels:
-    """Each token as a person reads it, its leading space kept; without a tokenizer its number."""
+    """Each token as a person reads it, its leading space kept; its number where it has no text.
+
+    So without a tokenizer, and beyond its last token: vocabularies are padded to round sizes.
+    """
     if tokenizer is None:
         return tuple(tuple(str(i) for i in entry) for entry in ids)
     known: dict[tuple[int, ...], str | None] = {}
@@ -125,7 +128,8 @@ def texts(ids: Array, tokenizer: Any) -> Labels:
         return known[some]
 
     def entry(row: tuple[int, ...]) -> tuple[str, ...]:
-        names = map(str, tokenizer.convert_ids_to_tokens(list(row)))
+        named = zip(row, tokenizer.convert_ids_to_tokens(list(row)), strict=True)
+        names = [str(i if name is None else name) for i, name in named]
         spelled = [told(spelled_bytes(name), name) for name in names]
         return joined(lambda start, stop: decoded(row[start:stop]), spelled)
 
