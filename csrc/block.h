@@ -262,8 +262,9 @@ INLINE float sink_of(const Call& call, i64 head) {
 static void write_row(const Call& call, const Result& out, const Logits& logits, i64 batch,
                       i64 head, i64 query, float m, float l, float e, float* o) {
     const float sink = sink_of(call, head);
-    // Nothing summed: a row without keys, or one whose logits are all -inf though no mask says so.
-    if (l == 0.0f && sink == -inf && sees(call, row_of(call, batch, head, query)))
+    // Nothing summed: a row without keys, or one whose logits are all -inf though no mask says so,
+    // which is no number unless a sink takes all.
+    if (l == 0.0f && !(std::fabs(sink) < inf) && sees(call, row_of(call, batch, head, query)))
         l = std::numeric_limits<float>::quiet_NaN();
     const Finished row = finish(m, l, e, logits.unit, sink);
     const i64 at = (batch * call.query_heads() + head) * call.queries() + query;
@@ -279,7 +280,6 @@ static void write_row(const Call& call, const Result& out, const Logits& logits,
     const i64 dv = call.value_size();
     char* const to =
         out.output + batch * out.stride[0] + head * out.stride[1] + query * out.stride[2];
-    if (l == 0.0f) fill(o, 0, dv, 0.0f);
     const vf weight = vset(row.weight * call.dropout.scale);
     const bool direct = call.q.dtype == Dtype::f32 && dv % W == 0;
     float* const scaled = direct ? reinterpret_cast<float*>(to) : o;

@@ -185,6 +185,7 @@ static void decode_keys(const Call& call, const Result& out, const Logits& logit
         }
         first = false;
     }
+    if (first) fill(x.o, 0, rows * z.columns, 0.0f);
 }
 
 static void decode_item(void* context, i64 item, char* scratch) {
@@ -222,8 +223,6 @@ static void decode_item(void* context, i64 item, char* scratch) {
         default:
             decode_keys<Dtype::f32>(call, f.out, f.logits, f.z, batch, key_head, from, to, q, ldq, x);
     }
-    for (i64 r = 0; r < rows; ++r)  // a row that saw no key of this chunk
-        if (x.l[r] == 0.0f) fill(x.o, r * f.z.columns, (r + 1) * f.z.columns, 0.0f);
     if (f.chunks == 1) {
         for (i64 r = 0; r < rows; ++r)
             write_row(call, f.out, f.logits, batch, x.rows[r].head, x.rows[r].query, x.m[r], x.l[r],

@@ -72,7 +72,11 @@ struct Forward {
             fill(o, 0, z.columns, 0.0f);
             for (i64 chunk = 0; chunk < chunks; ++chunk) {
                 const float* const from = partial + ((head * chunks + chunk) * z.rows + row) * record();
-                if (from[1] == 0.0f) continue;
+                if (from[1] == 0.0f) {  // no weight but 0; beside a NaN or infinity that is no number
+                    for (i64 c = 0; c < z.columns; c += W)
+                        vstore(o + c, vadd(vload(o + c), vload(from + W + c)));
+                    continue;
+                }
                 const float top = m > from[0] ? m : from[0];
                 const float fresh = top == -inf ? 0.0f : top;
                 const float d0 = m == -inf ? 0.0f : m - fresh, d1 = from[0] - fresh;

@@ -107,6 +107,14 @@ def _opposite(query: Any, key: Any, *_: Any) -> None:
     query[...], key[...] = np.abs(query) + 1, -INF
 
 
+def _opposite_and(number: float) -> Any:
+    def write(query: Any, key: Any, value: Any, options: dict[str, Any]) -> None:
+        _opposite(query, key)
+        value[..., -1, 3] = number
+
+    return write
+
+
 def _sinks(*numbers: float) -> Any:
     def write(query: Any, key: Any, value: Any, options: dict[str, Any]) -> None:
         options["sinks"] = np.array(numbers, query.dtype)
@@ -144,6 +152,11 @@ TABLE = [
       for number in (INF, NAN)),
     Odd("logits of −inf", _opposite),
     Odd("logits of −inf and sinks", _beside_sinks(_opposite, 1.0, -2.0)),
+    Odd("logits of −inf and sinks that are no number", _beside_sinks(_opposite, INF, NAN)),
+    *(Odd(f"logits of −inf, sinks and {number} in a value", _beside_sinks(_opposite_and(number), 1.0, -2.0))
+      for number in (INF, NAN)),
+    *(Odd(f"logits of −inf, sinks and {number} in a hidden value",
+          _beside_sinks(_opposite_and(number), 1.0, -2.0), mask=HIDES_LAST) for number in (INF, NAN)),
     Odd("sinks and no key", _sinks(2.0, -3.0), mask=ll.Lengths(0)),
     Odd("an infinite sink and no key", _sinks(INF, 0.0), mask=ll.Lengths(0)),
     Odd("a sink that is not a number and no key", _sinks(NAN, 0.0), mask=ll.Lengths(0)),

@@ -60,6 +60,24 @@ def test_every_case(odd: Odd, engine: Any) -> None:
                     np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("rows", [1, 5, 45])
+@pytest.mark.parametrize("number", [np.inf, np.nan])
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_weight_of_nothing_far_away(rows: int, number: float, hidden: bool, engine: Any) -> None:
+    """0 times what is no number shows however many keys lie between, unless the mask hides it."""
+    rng = np.random.default_rng(2)
+    query, key, value = (rng.normal(size=(1, 1, n, 16)).astype("f") for n in (rows, 3001, 3001))
+    query[...], key[..., :1700, :] = np.abs(query) + 1, -np.inf
+    value[..., 99, 3] = number
+    mask = np.arange(3001) != 99 if hidden else None
+    call = prepare(query, key, value, mask=mask)
+    want = reference.forward(call).output
+    assert np.isfinite(want[..., 3]).all() == hidden
+    for place in places(engine):
+        got = engine.module.forward(call, health=False).output
+        np.testing.assert_allclose(got, want, atol=1e-5, err_msg=place)
+
+
 @pytest.mark.parametrize("rows", [1, 3, 45])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, ml_dtypes.bfloat16])
 def test_sums_that_pass_the_range_on_their_way(dtype: Any, rows: int, engine: Any) -> None:
