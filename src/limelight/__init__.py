@@ -46,6 +46,10 @@ _LATER = {
 }
 
 
+# Modules that whoever names them gets, as `ll.hf.load`, without an import of their own.
+_MODULES = ("heads", "hf", "learn", "lessons", "live", "notebook", "pictures", "report", "torch")
+
+
 def _notebook() -> Any:
     from limelight import notebook
 
@@ -74,8 +78,8 @@ offer(notebook=_notebook, pictures=_pictures, tensors=_tensors, subclasses=_subc
 
 
 def __getattr__(name: str) -> Any:
-    if name == "notebook":
-        return importlib.import_module(f"{__name__}.notebook")
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)

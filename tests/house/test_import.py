@@ -21,6 +21,23 @@ def test_nothing_heavy_is_loaded() -> None:
     assert not [name for name in HEAVY if name in loaded]
 
 
+def test_modules_come_when_they_are_named() -> None:
+    code = """
+import sys
+import limelight as ll
+cap = ll.captures()["gpt"]
+print(len(ll.heads.find(cap).scores) > 5, ll.live.load("gpt").run("the").tokens)
+print("torch" in sys.modules, hasattr(ll, "head"))
+"""
+    assert fresh(code).splitlines() == ["True ('t', 'h', 'e')", "False False"]
+
+
+def test_modules_of_torch_come_when_they_are_named() -> None:
+    pytest.importorskip("transformers")
+    code = "import limelight as ll; print(callable(ll.torch.capture), callable(ll.hf.survey))"
+    assert fresh(code).strip() == "True True"
+
+
 def test_import_takes_less_than_a_fifth_of_a_second() -> None:
     """Of a processor's time, or twice NumPy's where that alone takes a tenth: other work on the
     machine does not count, and a slow one is allowed for."""
