@@ -72,6 +72,9 @@ def main() -> None:
     parser.add_argument("--exchange", default="ring", choices=("ring", "gather", "auto"))
     parser.add_argument("--save", type=Path, help="write the capture of all ranks to this file")
     given = parser.parse_args()
+    words = text(given.file)
+    if not words.strip():
+        parser.error(f"no text in {given.file or 'docs/ beside this script'}: give one by --file")
 
     if "RANK" not in os.environ:  # started without torchrun: a group of one
         os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="29533")
@@ -84,7 +87,7 @@ def main() -> None:
     AttentionMaskInterface.register(NAME, lambda *_, **__: None)  # the rule is causal, and global
     loaded = limelight.hf.load(given.model)
     loaded.model.set_attn_implementation(NAME)
-    ids = loaded.tokenizer(text(given.file), return_tensors="pt").input_ids[:, : given.tokens]
+    ids = loaded.tokenizer(words, return_tensors="pt").input_ids[:, : given.tokens]
     length = ids.shape[1]
     own, places = shard(ids, 1), positions(length)
 
@@ -95,10 +98,10 @@ def main() -> None:
     dist.barrier()
     seconds = time.perf_counter() - start
 
-    words = tuple(loaded.tokenizer.decode([token]) for token in own[0].tolist())
+    tokens = tuple(loaded.tokenizer.decode([token]) for token in own[0].tolist())
     source = {"model": given.model, "positions": length, "ranks": ranks}
     capture = gather_capture(
-        Capture(tuple(across.sites), (words,), source=source), mask=ll.Causal()
+        Capture(tuple(across.sites), (tokens,), source=source), mask=ll.Causal()
     )
     surprise = next_token_loss(logits, ids, places)
     if capture is not None:
