@@ -9,12 +9,15 @@ long as it takes its answer.
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from limelight.studio.limits import Limits
+from limelight.studio.limits import KIB, Limits
+
+LEAST = 64 * KIB  # of an answer that waits, taken in the time that it has
 
 
 class Connection(H11Protocol):
@@ -42,7 +45,7 @@ class Connection(H11Protocol):
     def pause_writing(self) -> None:
         """More is answered than is taken."""
         super().pause_writing()
-        self._untaken = self.loop.call_later(self.limits.body_seconds, self.transport.abort)
+        self._keep(inf)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -81,6 +84,14 @@ class Connection(H11Protocol):
         if self._untaken is not None:
             self._untaken.cancel()
             self._untaken = None
+
+    def _keep(self, before: float) -> None:
+        """An answer of which some is taken stays, over a slow line as long as it needs."""
+        left = self.transport.get_write_buffer_size()
+        if left > before - LEAST:
+            self.transport.abort()
+        else:
+            self._untaken = self.loop.call_later(self.limits.body_seconds, self._keep, left)
 
     def _drop(self) -> None:
         self._clock = None

@@ -30,6 +30,6 @@ class Limits:
     heavy: int = 4  # threads for what takes seconds: one such answer does not block the others
     waiting: int = 512  # requests in line before new ones are told to come back
     connections: int = 256  # beyond it those that ask for nothing are dropped, the oldest first
-    first_seconds: float = 5.0  # for a connection to send its first request, or the rest of one
-    body_seconds: float = 30.0  # for a body to arrive, and for an answer to be taken
+    first_seconds: float = 15.0  # for a connection to send its first request, or the rest of one
+    body_seconds: float = 30.0  # for a body to arrive, and for more of an answer to be taken
     sockets: int = 32  # WebSockets at once
