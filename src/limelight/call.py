@@ -439,12 +439,16 @@ def check_value(value: Any) -> None:
         )
 
 
+def no_gradient(name: str) -> ArgumentError:
+    return ArgumentError(
+        f"{name} is a tensor that needs gradients, and attention has none for it: detach it; "
+        f"a scale that is learnt goes into the query, attention(scale * query, …, scale=1.0)"
+    )
+
+
 def _number(value: Any, name: str, meaning: str) -> float:
     if is_torch(value) and value.requires_grad and sys.modules["torch"].is_grad_enabled():
-        raise ArgumentError(
-            f"{name} is a tensor that needs gradients, and attention has none for it: detach it; "
-            f"a scale that is learnt goes into the query, attention(scale * query, …, scale=1.0)"
-        )
+        raise no_gradient(name)
     try:
         if isinstance(value, (str, bytes)):  # float() reads texts too
             raise TypeError

@@ -262,6 +262,10 @@ def test_errors_while_tracing() -> None:
         )
     with pytest.raises(Exception, match="must be boolean"):
         compiled(lambda q, k, v: ll.attention(q, k, v, mask=torch.zeros(7, 11)))(query, key, value)
+    learnt = torch.nn.Parameter(torch.tensor(0.5))
+    for name in ("scale", "softcap"):
+        with pytest.raises(Exception, match=f"{name} is a tensor that needs gradients"):
+            compiled(lambda *x, name=name: ll.attention(*x, **{name: learnt}))(query, key, value)
 
 
 @pytest.mark.parametrize(("name", "number", "message"), [

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from limelight.call import no_gradient
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.masks import Both, Either, Explicit, Mask, Not, Window
 from limelight.torch import subclasses
@@ -53,6 +54,9 @@ def trace(
     """The operator's arguments, and what brings [B, Hq, Nq, ...] back to the caller's axes."""
     subclasses.refuse(query=query, key=key, value=value, mask=mask, bias=bias, sinks=sinks)
     _check(query, key, value, bias, sinks)
+    for name, number in (("scale", scale), ("softcap", softcap)):
+        if isinstance(number, Tensor) and number.requires_grad and torch.is_grad_enabled():
+            raise no_gradient(name)
     headless = query.ndim == 2
     query, key, value = (x.unsqueeze(0) if x.ndim == 2 else x for x in (query, key, value))
     batch = torch.broadcast_shapes(query.shape[:-3], key.shape[:-3], value.shape[:-3])
