@@ -14,6 +14,7 @@ from limelight.errors import ArgumentError
 from limelight.live import Off
 from limelight.live.effects import outcomes
 from limelight.live.measure import Measure
+from limelight.live.model import MEANS
 
 LINE = "It is the east, and Juliet is the su"
 OTHER = "Now is the winter of our discontent"
@@ -186,13 +187,20 @@ def test_reading_weighs_by_what_a_value_brings(gpt: live.Model) -> None:
     assert (np.triu(found, 1) == 0).all()
 
 
-def test_a_model_is_given_back_with_the_means_it_has_found() -> None:
+def test_a_model_is_given_back_at_once_with_the_means_it_has_found() -> None:
     model = live.load("gpt")
-    assert model.means(LINE) is model.means(LINE)
+    first = model.means(LINE)
+    assert model.means(LINE) is first
+    for n in range(1, MEANS + 1):
+        model.means(LINE[:n])
+    assert model.means(LINE) is not first  # of so many texts
     gone = weakref.ref(model)
-    del model
-    gc.collect()
-    assert gone() is None
+    gc.disable()
+    try:
+        del model
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_what_off_refuses(gpt: live.Model) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from limelight.live.effects import Effects
 
 KEEPS = ("last", "all")
+MEANS = 8  # texts whose means a model keeps
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +38,7 @@ class Model:
     decoder: Decoder
     vocabulary: Vocabulary
     source: dict[str, Any] = field(default_factory=dict)
+    _known_means: dict[str, Means] = field(default_factory=dict, init=False, repr=False)
 
     def run(
         self,
@@ -84,11 +85,13 @@ class Model:
 
     def means(self, text: str) -> Means:
         """What heads and feed-forwards give on average over a text."""
-        return self._known_means(text)
-
-    @cached_property
-    def _known_means(self) -> Callable[[str], Means]:
-        return lru_cache(maxsize=8)(partial(_means, self))  # its own: they go with the model
+        known = self._known_means
+        found = known.get(text)
+        if found is None:
+            found = known[text] = _means(self, text)
+            for oldest in list(known)[:-MEANS]:
+                known.pop(oldest, None)
+        return found
 
     def switched(
         self, off: Off | Iterable[tuple[int, int]], mean_over: str | None = None,
