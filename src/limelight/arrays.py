@@ -26,6 +26,16 @@ def namespace(array: Any) -> Any:
     return sys.modules["torch"] if is_torch(array) else np
 
 
+def a_type(value: Any) -> str:
+    """What came, in an error.
+
+    >>> a_type(1), a_type([1]), a_type(np.ones(1))
+    ('an int', 'a list', 'an ndarray')
+    """
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeioAEIO' or name == 'ndarray' else 'a'} {name}"
+
+
 def dtype_name(array: Any) -> str:
     return _name(array.dtype)
 

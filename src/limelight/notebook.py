@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from limelight.arrays import as_array, index
+from limelight.arrays import a_type, as_array, index
 from limelight.capture import Capture, HealthTables, Site
 from limelight.errors import ArgumentError, LimelightError
 from limelight.lessons import lessons
@@ -73,7 +73,7 @@ def show(
     if not isinstance(what, Trace | Site | Capture):
         what = _of_weights(what, tokens, query_tokens)
     elif len(tokens) or len(query_tokens):
-        raise ArgumentError(f"tokens name the positions of weights, and a {type(what).__name__} "
+        raise ArgumentError(f"tokens name the positions of weights, and {a_type(what)} "
                             f"has its own")  # fmt: skip
     if isinstance(what, Capture):
         batch = what.entry_number(batch)
@@ -138,7 +138,7 @@ def _weighed(name: str, layer: int, weights: Any, tokens: Any, query_tokens: Any
         known = False
     if not known:
         raise ArgumentError(
-            f"a {type(weights).__name__} cannot be shown: give a Trace, a Site, a Capture, or "
+            f"{a_type(weights)} cannot be shown: give a Trace, a Site, a Capture, or "
             f"weights as [queries, keys], [heads, queries, keys] or [batch, heads, queries, keys]"
         )
     table = table.reshape((1,) * (4 - table.ndim) + table.shape)
@@ -235,7 +235,7 @@ def as_capture(what: Showable, head: int | None = None, batch: int = 0) -> Captu
     if isinstance(what, Trace):
         what = _site(what)
     if not isinstance(what, Site):
-        raise ArgumentError(f"a {type(what).__name__} cannot be shown: give a Trace, a Site or a "
+        raise ArgumentError(f"{a_type(what)} cannot be shown: give a Trace, a Site or a "
                             f"Capture")  # fmt: skip
     site = what.entry(batch) if head is None else what.one(head, batch)
     source: dict[str, Any] = {"title": site.name}

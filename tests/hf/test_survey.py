@@ -262,7 +262,7 @@ def test_refusals_name_the_way_out(tmp_path: Path) -> None:
         ([["5", "6"]], "which are whole numbers"),
         ([[True, False]], "which are whole numbers"),
         ([[[1, 2], [3, 4]]], "lists of token ids"),
-        ([5, 6, 7], "text 0 is a int"),
+        ([5, 6, 7], "text 0 is an int"),
     ):
         with pytest.raises((ArgumentError, FileError), match=said):
             hf.survey(model, texts)

@@ -154,7 +154,7 @@ def test_what_is_refused(gpt: live.Model, tmp_path: Path) -> None:
         gpt.run("café 猫")
     with pytest.raises(ArgumentError, match="the text is empty"):
         gpt.run("")
-    with pytest.raises(ArgumentError, match="the text is a int"):
+    with pytest.raises(ArgumentError, match="the text is an int"):
         gpt.run(3)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="300 tokens, and gpt reads up to 256"):
         gpt.run("a" * 300)

@@ -383,7 +383,7 @@ def test_tensors_are_checked_as_arrays_are() -> None:
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_what_is_no_dense_tensor_is_refused() -> None:
     x = torch.randn(2, 4, 7, 8)
-    with pytest.raises(DtypeError, match="query is a ndarray: here go tensors"):
+    with pytest.raises(DtypeError, match="query is an ndarray: here go tensors"):
         functional.attention(x.numpy(), x.numpy(), x.numpy())
     with pytest.raises(DtypeError, match="key is a sparse_coo tensor: attention takes dense ones"):
         ll.attention(x, x.to_sparse(), x)

@@ -644,7 +644,7 @@ def test_a_number_that_a_step_does_not_have() -> None:
 @pytest.mark.parametrize("number", [[0.1], "0.1", torch.ones(2), np.ones(2), 1j], ids=repr)
 def test_what_is_no_number_ends_no_monitor(number: Any) -> None:
     with Monitor(Language(), every=2, start=1) as monitor:
-        with pytest.raises(ArgumentError, match=r"step\(lr=…\) got a .*one number a name"):
+        with pytest.raises(ArgumentError, match=r"step\(lr=…\) got an? .*one number a name"):
             monitor.step(lr=number)
         assert monitor.count == 1
         monitor.step(lr=0.1, loss=torch.ones(1), norm=np.float32(2.0), scale=np.ones((1, 1)))

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import index, is_integer, jsonable
+from limelight.arrays import a_type, index, is_integer, jsonable
 from limelight.capture.alignment import Alignment, align
 from limelight.capture.capture import Capture
 from limelight.capture.health import HealthTables
@@ -264,7 +264,7 @@ def compare(
     """
     for capture in (first, second):
         if not isinstance(capture, Capture):
-            raise ArgumentError(f"compare() takes two captures, and got a {type(capture).__name__}")
+            raise ArgumentError(f"compare() takes two captures, and got {a_type(capture)}")
     entries = (batch, batch) if is_integer(batch) else tuple(batch)  # type: ignore[arg-type]
     one, other = (index(entry, capture.entries, "batch entry")
                   for entry, capture in zip(entries, (first, second), strict=True))  # fmt: skip

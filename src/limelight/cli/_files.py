@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from limelight.arrays import a_type
 from limelight.cli._edge import number
 from limelight.errors import FileError
 from limelight.intake import check_text, read_bounded
@@ -56,9 +57,7 @@ def _from_json(text: str, path: Path) -> dict[str, Any]:
             f"{path} is not JSON: {error.msg.lower()} in line {error.lineno}, column {error.colno}"
         ) from None
     if not isinstance(data, dict):
-        raise FileError(
-            f"{path} holds a {type(data).__name__}: it needs an object with query, keys, values"
-        )
+        raise FileError(f"{path} holds {a_type(data)}: it needs an object with query, keys, values")
     found: dict[str, Any] = {}
     for name, item in data.items():
         if name in ROLES:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from limelight.arrays import a_type
 from limelight.errors import ArgumentError, FileError
 
 
@@ -55,7 +56,7 @@ def open_image(image: Any) -> Any:
         return image.convert("RGB")
     if not isinstance(image, (str, os.PathLike)):
         raise ArgumentError(
-            f"the image is a {type(image).__name__}: give a file's path or a PIL image, as "
+            f"the image is {a_type(image)}: give a file's path or a PIL image, as "
             f"PIL.Image.fromarray makes one of an array"
         )
     path = Path(image)

@@ -25,7 +25,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from limelight.arrays import is_integer
+from limelight.arrays import a_type, is_integer
 from limelight.capture import Capture
 from limelight.errors import ArgumentError, FileError
 from limelight.hf.capturing import capture
@@ -69,7 +69,7 @@ class Loaded:
                 raise ArgumentError(f"{self.name} takes no images: give it a text")
             return self.processor(images=open_image(image), return_tensors="pt")
         if not isinstance(text, str):
-            raise ArgumentError(f"the text is a {type(text).__name__}: give one string")
+            raise ArgumentError(f"the text is {a_type(text)}: give one string")
         if tokens is not None and (not is_integer(tokens) or tokens < 1):
             raise ArgumentError(f"tokens={tokens!r}: give the number of tokens to keep, at least 1")
         if self.tokenizer is None:

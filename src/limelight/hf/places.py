@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from limelight.arrays import a_type
 from limelight.errors import ArgumentError, FileError
 from limelight.intake import open_plain, reading
 
@@ -62,7 +63,7 @@ def place_of(name: str | os.PathLike[str]) -> Place:
     """The place of a model, or a FileError that says what was looked for and what to do."""
     if not isinstance(name, str | os.PathLike):
         raise ArgumentError(
-            f"a model is named by a text or a path, and this is a {type(name).__name__}: give a "
+            f"a model is named by a text or a path, and this is {a_type(name)}: give a "
             f"folder, a GGUF file, a name in the Hugging Face cache, or {' or '.join(BUILTIN)}"
         )
     text = os.fspath(name)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from limelight import __version__
-from limelight.arrays import as_numpy, is_integer
+from limelight.arrays import a_type, as_numpy, is_integer
 from limelight.errors import ArgumentError
 from limelight.heads import KINDS, Kind
 from limelight.heads.kinds import known_kinds
@@ -284,7 +284,7 @@ class Stream(Iterator[Text]):
             ids = np.array(None)
         one = ids.ndim == 1 or (ids.ndim == 2 and len(ids) == 1)  # as a tokenizer gives them
         if not one or (ids.size and ids.dtype.kind not in "iu"):
-            raise ArgumentError(f"{name} is a {type(given).__name__}: a survey reads texts, or "
+            raise ArgumentError(f"{name} is {a_type(given)}: a survey reads texts, or "
                                 f"lists of token ids, which are whole numbers")  # fmt: skip
         ids = ids.reshape(-1)
         if len(ids) and not 0 <= ids.min() <= ids.max() < self._vocabulary:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from limelight.arrays import is_integer
+from limelight.arrays import a_type, is_integer
 from limelight.errors import ArgumentError
 from limelight.live.decoder import Decoder
 from limelight.live.memory import Memory
@@ -104,7 +104,7 @@ class Model:
     def encode(self, text: str) -> tuple[int, ...]:
         """The text's tokens, as many as the model reads."""
         if not isinstance(text, str):
-            raise ArgumentError(f"the text is a {type(text).__name__}: give one string")
+            raise ArgumentError(f"the text is {a_type(text)}: give one string")
         ids = tuple(self.vocabulary.encode(text))
         if not ids:
             raise ArgumentError("the text is empty: give it at least one word")

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limelight.arrays import index, is_integer
+from limelight.arrays import a_type, index, is_integer
 from limelight.capture import HealthTables
 from limelight.errors import ArgumentError
 from limelight.heads import Heads, Kind
@@ -317,7 +317,7 @@ class Survey(Tabular):
 
 def _merged(one: Survey, other: Survey) -> Survey:
     if not isinstance(other, Survey):
-        raise ArgumentError(f"a survey merges with surveys, and got a {type(other).__name__}")
+        raise ArgumentError(f"a survey merges with surveys, and got {a_type(other)}")
     for what, own, theirs in (
         ("sites", one.sites, other.sites),
         ("heads", one.counts, other.counts),

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 import limelight.torch.decomposition  # noqa: F401  torch finds it where it was registered
+from limelight.arrays import a_type
 from limelight.attention import Inspection
 from limelight.call import Call, check_value, prepare
 from limelight.dropout import Dropout, check_dropout
@@ -202,7 +203,7 @@ def check_tensors(query: Any, key: Any, value: Any, **others: Any) -> None:
             )
     if not some:
         raise DtypeError(
-            f"query is a {type(query).__name__}: here go tensors; limelight.attention "
+            f"query is {a_type(query)}: here go tensors; limelight.attention "
             f"and limelight.inspect take NumPy arrays and lists too"
         )
     check_value(value)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.bias import CausalBias
 
+from limelight.arrays import a_type
 from limelight.dropout import check_dropout
 from limelight.errors import ArgumentError, DtypeError, LimelightError
 from limelight.masks import Window
@@ -90,7 +91,7 @@ def _attend(
     if attn_mask is not None:
         if not isinstance(attn_mask, Tensor):
             raise DtypeError(
-                f"attn_mask is a {type(attn_mask).__name__}: it must be a tensor; "
+                f"attn_mask is {a_type(attn_mask)}: it must be a tensor; "
                 f"torch.as_tensor(…) makes one"
             )
         if attn_mask.dtype == torch.bool or isinstance(attn_mask, CausalBias):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from limelight.arrays import a_type
 from limelight.call import no_gradient
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.masks import Both, Either, Explicit, Mask, Not, Window
@@ -85,7 +86,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, bias: Any, sinks: Any) -> 
     for name, given in (("bias", bias), ("sinks", sinks)):
         if given is not None and not isinstance(given, Tensor):
             raise DtypeError(
-                f"{name} is a {type(given).__name__}: under torch.compile and "
+                f"{name} is {a_type(given)}: under torch.compile and "
                 f"torch.export it must be a tensor"
             )
     if not query.dtype == key.dtype == value.dtype:
@@ -152,7 +153,7 @@ def _parts(mask: Any, nq: int, nk: int, device: torch.device) -> Parts:
     if isinstance(mask, Mask):
         return _read(mask, operator.index(nq), operator.index(nk), device)
     raise ArgumentError(
-        f"mask is a {type(mask).__name__}: under torch.compile and torch.export give "
+        f"mask is {a_type(mask)}: under torch.compile and torch.export give "
         f"a mask object or a boolean tensor"
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from limelight.arrays import a_type
 from limelight.errors import ArgumentError
 from limelight.torch.clipping.weights import Heads, Projections, Side, Slice
 
@@ -149,7 +150,7 @@ def _outputs(name: str, linear: Any) -> int:
     kind = next((kind for kind in kinds if kind is nn.Linear or _is_conv(kind)), None)
     if kind is None:
         raise ArgumentError(
-            f"{name} is a {type(linear).__name__}, and QKClip knows of nn.Linear and Transformers' "
+            f"{name} is {a_type(linear)}, and QKClip knows of nn.Linear and Transformers' "
             f"Conv1D alone that their outputs follow their weight. Project with one of them; or "
             f"else {OTHERWISE}"
         )
@@ -169,7 +170,7 @@ def _refuse_computed(name: str, owner: Any, kind: Any, weights: tuple[str, ...])
                 f"{OTHERWISE}"
             )
         raise ArgumentError(
-            f"{name} is a {type(owner).__name__} with a forward of its own, and QKClip cannot know "
+            f"{name} is {a_type(owner)} with a forward of its own, and QKClip cannot know "
             f"that its outputs follow its weight. Use {kind.__name__} as it is; or else {OTHERWISE}"
         )
     for weight in weights:

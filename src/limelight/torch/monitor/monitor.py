@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from limelight.arrays import is_integer
+from limelight.arrays import a_type, is_integer
 from limelight.errors import ArgumentError
 from limelight.journal import FORMAT, VERSION
 from limelight.journal.writing import Journal
@@ -147,7 +147,7 @@ class Monitor:
         for name, number in numbers.items():
             if not is_number(number):
                 raise ArgumentError(
-                    f"step({name}=…) got a {type(number).__name__}, and a record keeps one number "
+                    f"step({name}=…) got {a_type(number)}, and a record keeps one number "
                     f"a name: give loss.item(), scheduler.get_last_lr()[0] or the like, or None"
                 )
         record, ran = None, self._patch.ran()

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from limelight.arrays import a_type
 from limelight.call import Call, prepare
 from limelight.engines import find
 from limelight.errors import ArgumentError, DtypeError, ShapeError
@@ -49,7 +50,7 @@ class Asked:
         for name, tensor in (("query", self.query), ("key", self.key), ("value", self.value)):
             if not isinstance(tensor, Tensor):
                 raise DtypeError(
-                    f"{name} is a {type(tensor).__name__}: context_parallel takes torch tensors, "
+                    f"{name} is {a_type(tensor)}: context_parallel takes torch tensors, "
                     f"as torch.from_numpy makes of arrays"
                 )
             if tensor.ndim != 4:

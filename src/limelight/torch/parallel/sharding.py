@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from limelight.arrays import a_type
 from limelight.errors import ArgumentError, DtypeError, ShapeError
 from limelight.torch.parallel import exchange
 
@@ -166,9 +167,7 @@ def unshard(
 
 def _axis(tensor: Tensor, dim: int) -> int:
     if not isinstance(tensor, Tensor):
-        raise DtypeError(
-            f"only torch tensors are cut over ranks, and this is a {type(tensor).__name__}"
-        )
+        raise DtypeError(f"only torch tensors are cut over ranks, and this is {a_type(tensor)}")
     if not -tensor.ndim <= dim < tensor.ndim:
         raise ShapeError(
             f"dim={dim}: a tensor of shape {tuple(tensor.shape)} has {tensor.ndim} axes, numbered "
