@@ -641,13 +641,25 @@ def test_a_number_that_a_step_does_not_have() -> None:
     assert (record["loss"], record["norm"], record["scale"]) == (2.5, None, None)
 
 
+def test_a_number_may_come_in_a_tensor_or_an_array() -> None:
+    model = Language()
+    with Monitor(model, every=1) as monitor:
+        loss = model.loss(batch(0))
+        record = monitor.step(
+            loss=loss, one=torch.ones(1), norm=np.float32(2.0), lr=np.ones((1, 1))
+        )
+    assert record is not None
+    assert record["loss"] == pytest.approx(loss.item(), rel=1e-5)
+    assert (record["one"], record["norm"], record["lr"]) == (1.0, 2.0, 1.0)
+
+
 @pytest.mark.parametrize("number", [[0.1], "0.1", torch.ones(2), np.ones(2), 1j], ids=repr)
 def test_what_is_no_number_ends_no_monitor(number: Any) -> None:
     with Monitor(Language(), every=2, start=1) as monitor:
         with pytest.raises(ArgumentError, match=r"step\(lr=…\) got an? .*one number a name"):
             monitor.step(lr=number)
         assert monitor.count == 1
-        monitor.step(lr=0.1, loss=torch.ones(1), norm=np.float32(2.0), scale=np.ones((1, 1)))
+        monitor.step(lr=0.1)
         assert monitor.count == 2
 
 

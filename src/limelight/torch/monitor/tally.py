@@ -104,5 +104,5 @@ def finite(value: Any) -> float | None:
     """A number as JSON has it, six digits long; None where there is none that is finite."""
     if value is None:
         return None
-    value = float(value.detach() if isinstance(value, Tensor) else value)
+    value = float(value.item() if hasattr(value, "item") else value)
     return float(f"{value:.6g}") if math.isfinite(value) else None
