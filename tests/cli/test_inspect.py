@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from limelight.capture import Capture, Site
 from limelight.cli import app
 from limelight.cli._looking import listed_layers
+from limelight.errors import ArgumentError
 
 pytest.importorskip("transformers")
 from tests.hf import folders
@@ -106,6 +107,9 @@ def test_a_narrow_terminal_gets_the_table_in_pieces(model: str) -> None:
 def test_layers_in_words() -> None:
     assert listed_layers("0, 3,10-12,-1") == [0, 3, 10, 11, 12, -1]
     assert listed_layers(None) is None
+    for wrong in ("7-3", "-9-2", "1--1"):
+        with pytest.raises(ArgumentError, match=f"'{wrong}' is no layer: write 0,3,10-14 or -1"):
+            listed_layers(f"0,{wrong}")
 
 
 @pytest.mark.parametrize(

@@ -85,10 +85,10 @@ def listed_layers(text: str | None) -> list[int] | None:
         return None
     found: list[int] = []
     for part in text.replace(" ", "").split(","):
-        both = re.fullmatch(rf"({NUMBER})(?:-(\d{{1,9}}))?", part)
-        if both is None:
+        both = re.fullmatch(rf"({NUMBER})|(\d{{1,9}})-(\d{{1,9}})", part)
+        first, last = (0, -1) if both is None else (int(both[1] or both[n]) for n in (2, 3))
+        if first > last:
             raise ArgumentError(f"--layers {text}: {part!r} is no layer: write 0,3,10-14 or -1")
-        first, last = int(both[1]), int(both[2] or both[1])
         if last - first > MOST_LAYERS:
             raise ArgumentError(f"--layers {text}: no model has {last - first + 1:,} layers")
         found += range(first, last + 1)
