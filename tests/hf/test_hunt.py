@@ -7,11 +7,13 @@ earlier position may notice. What cannot be known is an error.
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 from transformers import LlamaConfig, PretrainedConfig, PreTrainedModel
@@ -20,6 +22,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from limelight import hf
 from limelight.errors import ArgumentError, DtypeError, ShapeError
+from limelight.hf import attention as ours
 from limelight.hf.attention import attention
 from tests.hf.test_sweep import MODELS, arguments, logits, model_of
 
@@ -230,6 +233,76 @@ def test_an_integer_mask_of_four_axes_through_a_model() -> None:
     torch.testing.assert_close(
         run(made(OnSdpa), "limelight", ids(), SHOWN), run(made(OnSdpa), "eager", ids(), ADDED)
     )
+
+
+def test_a_part_of_a_model_that_runs_on_eager_alone() -> None:
+    """Gemma 4's ears work on their mask as eager has it, whatever the rest of the model can."""
+    if not hasattr(transformers, "Gemma4AudioConfig"):
+        pytest.skip("this Transformers has no Gemma 4 with ears")
+    torch.manual_seed(0)
+    config = transformers.Gemma4AudioConfig(
+        hidden_size=24, num_hidden_layers=2, num_attention_heads=3, output_proj_dims=24,
+        subsampling_conv_channels=[8, 4], attention_chunk_size=4, attention_context_left=5,
+        attention_context_right=0, conv_kernel_size=3,
+    )  # fmt: skip
+    model = transformers.AutoModel.from_config(config).eval()
+    sounds, real = torch.randn(2, 40, 8), torch.ones((2, 40), dtype=torch.bool)
+    real[0, -12:] = False
+    found = []
+    for implementation in ("eager", "limelight"):
+        model.set_attn_implementation(implementation)
+        with torch.no_grad():
+            found.append(model(sounds, real).last_hidden_state)
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-5)
+
+
+def test_a_cross_attention_that_says_nothing_is_not_causal() -> None:
+    """Mllama's, which runs without a mask where no cross_attention_mask is given."""
+    if not hasattr(transformers, "MllamaForCausalLM"):
+        pytest.skip("this Transformers has no Mllama")
+    torch.manual_seed(0)
+    config = transformers.MllamaTextConfig(
+        vocab_size=31, hidden_size=SIZE, num_hidden_layers=2, num_attention_heads=HEADS,
+        num_key_value_heads=1, intermediate_size=20, cross_attention_layers=[1], pad_token_id=0,
+        bos_token_id=1, eos_token_id=2, initializer_range=0.4, max_position_embeddings=64,
+    )  # fmt: skip
+    model = transformers.MllamaForCausalLM(config).eval()
+    for name, part in model.named_parameters():
+        if "gate" in name:  # zero in a new model: nothing of the picture would come through
+            nn.init.ones_(part)
+    seen, found = torch.randn(2, 9, SIZE), []
+    for implementation in ("eager", "limelight"):
+        model.set_attn_implementation(implementation)
+        with torch.no_grad():
+            found.append(model(ids(), cross_attention_states=seen).logits)
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-5)
+
+
+def slanted(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
+    slant: Tensor | None = None, sliding_window: int | None = None, **more: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
+    """An eager attention that reads a keyword of its own."""
+    mask = 0.0 if attention_mask is None else attention_mask
+    mask = mask if slant is None else mask + slant
+    return eager(module, query, key, value, mask, **more)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_keyword_that_eager_reads_is_not_passed_over(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "eager_attention_forward", slanted, raising=False)
+    monkeypatch.setattr(ours, "READ", {})
+    plain, said = made(OnSdpa), {"sliding_window": 3, "slant": None, "stranger": torch.ones(1)}
+    forward = torch.compile(plain, fullgraph=True, backend="eager") if compiled else plain
+    for layer in plain.layers:
+        layer.said = said
+    plain.config._attn_implementation = "limelight"
+    torch.testing.assert_close(forward(ids()), run(made(OnSdpa), "eager", ids()))
+    model = made(OnSdpa, slant=torch.randn(LENGTH))
+    with pytest.raises(ArgumentError, match=r"gives its attention slant=….*on attn_impl.*eager"):
+        run(model, "limelight", ids())
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -10,6 +10,8 @@ size] and no weights: a capture has those.
 
 from __future__ import annotations
 
+import inspect
+import sys
 import warnings
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -23,12 +25,15 @@ from limelight.hf.compact import CompactMask
 from limelight.hf.masks import learned_sdpa, only_eager
 from limelight.masks import Causal, Mask, as_mask
 from limelight.torch import bridge, functional, packed
+from limelight.torch.recording import CROSS
 
 _gathering: Any = None  # by name, what the pass that runs now gives beside its output
 with suppress(ImportError):
     from transformers.utils.output_capturing import _active_collector as _gathering
 
 CAUSAL = Causal()  # one for all layers, so that a recorder measures it once
+SAID = {"sliding_window", "output_attentions"}  # by the mask; in a warning
+READ: dict[tuple[str, str], bool] = {}
 RECORDER = "limelight_recorder"  # the attribute on the modules of a model that is captured
 
 
@@ -71,6 +76,15 @@ def attention(
             "cap[layer].weights(head=…) gives those of a head",
             stacklevel=2,
         )
+    for name, given in kwargs.items():
+        if given is None or name in SAID:
+            continue
+        if _read_on_eager(type(module).forward.__module__, name):
+            raise ArgumentError(
+                f"{type(module).__name__} gives its attention {name}=…, which means something to "
+                f"this model's own attention and nothing to limelight: run it on "
+                f'attn_implementation="eager"'
+            )
     if attention_mask is None and query.shape[2] > 1:
         is_causal = _is_causal(module, is_causal)
     if sinks is not None:  # [B, H, Nq, 1]: less its own sink's logit, each row has the sink at 0
@@ -101,6 +115,18 @@ def _weights_asked(kwargs: dict[str, Any]) -> bool:
     return bool(kwargs.get("output_attentions")) or any(
         name.endswith("attentions") for name in gathered or ()
     )
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _read_on_eager(place: str, name: str) -> bool:
+    """Whether the attention that a model's file has for eager takes a keyword that is not ours."""
+    found = READ.get((place, name))
+    if found is None:
+        file = getattr(sys.modules.get(place), "__dict__", {})
+        own = [part for at, part in file.items() if at.endswith("eager_attention_forward")]
+        found = any(name in inspect.signature(one).parameters for one in own)
+        READ[place, name] = found
+    return found
 
 
 def understand(
@@ -158,8 +184,9 @@ def _picked(places: Tensor, width: int, asked: Asked) -> Any:
 def _is_causal(module: torch.nn.Module, said: bool | None) -> bool:
     """Whether a call without a mask is causal, by what sdpa would do.
 
-    It asks the call, then the module, and takes a silent module for causal. Where a model never
-    learned sdpa, nobody has tried that guess: eager hides nothing without a mask.
+    It asks the call, then the module, and takes a silent module for causal, but for a cross
+    attention (Mllama's), whose keys are not its queries' own past. Where a model never learned
+    sdpa, nobody has tried that guess: eager hides nothing without a mask.
     """
     place = type(module).__module__
     if only_eager(place):
@@ -172,4 +199,4 @@ def _is_causal(module: torch.nn.Module, said: bool | None) -> bool:
             f"or pass is_causal=… or a mask with the call; for a model that runs on sdpa, "
             f"_supports_sdpa = True in its class says so too"
         )
-    return said is None or bool(said)
+    return not CROSS.search(type(module).__name__) if said is None else bool(said)

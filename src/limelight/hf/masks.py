@@ -56,11 +56,12 @@ def mask(
     """
     if isinstance(attention_mask, CompactMask):  # made beforehand, as generate() does
         return attention_mask
-    home = type(kwargs.get("config")).__module__
-    eager = only_eager(home)
+    config = type(kwargs.get("config"))
+    part = config.__module__, config.__name__
+    eager = only_eager(*part)
     # A compiled decoding step takes the mask from outside its graph: that must be a plain tensor.
     compiled_step = q_length == 1 and not allow_is_causal_skip and not allow_is_bidirectional_skip
-    if q_length > 1 and not learned_sdpa(home):  # modules that may not say what None means
+    if q_length > 1 and not learned_sdpa(*part):  # modules that may not say what None means
         allow_is_causal_skip = False
         allow_is_bidirectional_skip = allow_is_bidirectional_skip and eager
     if getattr(kwargs.get("config"), "num_kv_shared_layers", 0):
@@ -90,25 +91,27 @@ def mask(
     return CompactMask(rule, keys, shape, dtype if eager else torch.bool, device)
 
 
-def only_eager(module: str) -> bool:
+def only_eager(module: str, config: str = "") -> bool:
     """Whether a family of Transformers, named by the module of a class in it, never learned sdpa.
+
+    Of a family whose parts have configs of their own, the parts with this one (Gemma 4's ears).
 
     Without a mask, sdpa takes a module's `is_causal` to heart and eager does not. Families that run
     on eager alone have that attribute wrong in places (the cross attention of nllb-moe says
     causal), so there a missing mask hides nothing, and a causal mask is never left out. Parts of
     them may add the mask to their logits themselves, so it must look like eager's, additive.
     """
-    return module.startswith(THEIRS) and learned_sdpa(module) is False
+    return module.startswith(THEIRS) and learned_sdpa(module, config) is False
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def learned_sdpa(module: str) -> bool | None:
+def learned_sdpa(module: str, config: str = "") -> bool | None:
     """Whether the models in a module, or else in the package around it, run on sdpa; None for none.
 
     All of them: a model beside one that does not has nobody's word for its masks. Families of
-    Transformers are taken whole.
+    Transformers are taken whole, or the part of one that has a config of that name.
     """
-    found = FAMILIES.get(module)
+    found = FAMILIES.get((module, config))
     if found is None:
         modeling = module.replace(".configuration_", ".modeling_")
         models = _models()
@@ -116,15 +119,22 @@ def learned_sdpa(module: str) -> bool | None:
         package = modeling.rpartition(".")[0] + "."
         if not beside and package != "." and not package.startswith("transformers."):
             beside = [model for model in models if model.__module__.startswith(package)]
-        some = any if module.startswith(THEIRS) else all
+        some: Callable[..., bool] = all
+        if module.startswith(THEIRS):
+            some = any
+            beside = [m for m in beside if _config_of(m) == config] or beside
         found = some(model._supports_sdpa for model in beside) if beside else None
         if found is not None:
-            FAMILIES[module] = found
+            FAMILIES[module, config] = found
     return found
 
 
 THEIRS = "transformers.models."
-FAMILIES: dict[str, bool] = {}
+FAMILIES: dict[tuple[str, str], bool] = {}
+
+
+def _config_of(model: type[PreTrainedModel]) -> str:
+    return str(getattr(model.config_class, "__name__", ""))
 
 
 def _models() -> list[type[PreTrainedModel]]:
