@@ -244,6 +244,19 @@ def test_sizes_that_no_model_has_are_refused_before_anything_is_made(
     assert time.monotonic() - began < 5
 
 
+def test_llama_3_1_has_a_table_of_its_frequencies(tmp_path: Path) -> None:
+    """All halved by it, they are those of positions that stand twice as close."""
+    close = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 2.0}
+    ways: list[dict[str, Any]] = [{}, {"slower": 1.0}, {"slower": 2.0}, close]
+    plain, alike, halved, closer = (
+        live.load(tiny.write(tmp_path / f"{at}.gguf", **how)).run(TEXT).logits
+        for at, how in enumerate(ways)
+    )
+    np.testing.assert_array_equal(alike, plain)
+    np.testing.assert_array_equal(halved, closer)
+    assert np.abs(halved - plain).max() > 0.1
+
+
 def test_a_bias_is_not_passed_over(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """llama.cpp adds it where the file has one: without it this were another model."""
     from limelight.live import gguf

@@ -14,8 +14,14 @@ WORDS = ["th", "the", "Ġthe", "Ġth", "at", "Ġc", "Ġcat", "an", "Ġa", "in"]
 MERGES = ["t h", "th e", "Ġ th", "Ġ the", "a t", "Ġ c", "Ġc at", "a n", "Ġ a", "i n"]
 
 
-def write(path: Path, *, kind: str = "gpt2", quantised: bool = True, **facts: Any) -> Path:
-    """The file; `facts` are added, or replace what would stand there."""
+def write(
+    path: Path, *, kind: str = "gpt2", quantised: bool = True, slower: float | None = None,
+    **facts: Any,
+) -> Path:  # fmt: skip
+    """The file; `facts` are added, or replace what would stand there.
+
+    slower   by how much Llama 3.1's own table slows every frequency; None leaves it out
+    """
     import gguf
 
     chance = np.random.default_rng(5)
@@ -44,7 +50,9 @@ def write(path: Path, *, kind: str = "gpt2", quantised: bool = True, **facts: An
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     for name, value in facts.items():
-        {str: writer.add_string, int: writer.add_uint32}[type(value)](name, value)
+        {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}[type(value)](
+            name, value
+        )
     size = WIDTH // HEADS
     shapes = {"attn_q": (WIDTH, WIDTH), "attn_k": (KEY_HEADS * size, WIDTH),
               "attn_v": (KEY_HEADS * size, WIDTH), "attn_output": (WIDTH, WIDTH),
@@ -60,6 +68,8 @@ def write(path: Path, *, kind: str = "gpt2", quantised: bool = True, **facts: An
     kind_of = gguf.GGMLQuantizationType
     add("token_embd.weight", (len(tokens), WIDTH), kind_of.F16)
     add("output_norm.weight", (WIDTH,))
+    if slower is not None:
+        writer.add_tensor("rope_freqs.weight", np.full(size // 2, slower, np.float32))
     add("output.weight", (len(tokens), WIDTH))
     for layer in range(LAYERS):
         for i, (name, shape) in enumerate(shapes.items()):
