@@ -1,7 +1,8 @@
 """Models that pick keys for each query, or leave queries out: what they see on eager, and no more.
 
 Sparse attention picks keys by a small network of its own and says which beside the mask, except on
-eager and sdpa, where the mask says it. Gemma 4 leaves out, in layers that share their keys, the
+eager and sdpa, where the mask says it; DeepSeek V4 adds keys that stand for blocks, and what each
+query sees of them to its mask, where there is one. Gemma 4 leaves out, in layers that share their keys, the
 queries that nobody asks for.
 """
 
@@ -34,6 +35,14 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "num_key_value_heads": 2, "head_dim": 8, "index_n_heads": 2, "index_head_dim": 8,
         "index_block_size": 3, "index_topk_blocks": 2, "dense_intermediate_size": 40,
         "layer_types": ["minimax_m3_sparse"] * 2, "mlp_layer_types": ["dense"] * 2}),
+    "keys of blocks": ("DeepseekV4Config", "DeepseekV4ForCausalLM", {
+        **EXPERTS, "num_key_value_heads": 1, "head_dim": 16, "q_lora_rank": 16,
+        "n_routed_experts": 4, "n_shared_experts": 1, "o_groups": 2, "o_lora_rank": 16, "hc_mult": 2,
+        "sliding_window": 8, "layer_types": ["heavily_compressed_attention",
+                                             "compressed_sparse_attention"],
+        "compress_rates": {"compressed_sparse_attention": 4, "heavily_compressed_attention": 8},
+        "mlp_layer_types": ["moe"] * 2, "index_topk": 2, "index_n_heads": 2,
+        "index_head_dim": 16}),
     "shared keys": ("Gemma4TextConfig", "Gemma4ForCausalLM", {
         "num_hidden_layers": 4, "num_key_value_heads": 2, "head_dim": 8, "global_head_dim": 8,
         "vocab_size_per_layer_input": 61, "hidden_size_per_layer_input": 8,
@@ -95,8 +104,11 @@ def test_picked_keys_are_few() -> None:
     assert pairs.tolist() == [[2 * (1 + 2 + 3 + 8 * 4)] * 4] * 2
 
 
-@pytest.mark.parametrize("cache", [None, "static"])
-@pytest.mark.parametrize("name", ["keys", "shared keys"])
+@pytest.mark.parametrize(
+    ("name", "cache"),
+    [("keys", None), ("keys", "static"), ("keys of blocks", None),
+     ("shared keys", None), ("shared keys", "static")],
+)  # fmt: skip
 def test_generation_writes_what_eager_does(name: str, cache: str | None) -> None:
     hf.register()
     model, written = build(name), []

@@ -61,9 +61,10 @@ def mask(
     eager = only_eager(*part)
     # A compiled decoding step takes the mask from outside its graph: that must be a plain tensor.
     compiled_step = q_length == 1 and not allow_is_causal_skip and not allow_is_bidirectional_skip
-    if q_length > 1 and not learned_sdpa(*part):  # modules that may not say what None means
-        allow_is_causal_skip = False
-        allow_is_bidirectional_skip = allow_is_bidirectional_skip and eager
+    # Families on eager alone may add to the mask (DeepSeek V4, what it shows of blocks of keys);
+    # others' modules may not say what None means.
+    if eager or (q_length > 1 and not learned_sdpa(*part)):
+        allow_is_causal_skip = allow_is_bidirectional_skip = False
     if getattr(kwargs.get("config"), "num_kv_shared_layers", 0):
         # Gemma 4 leaves out queries that nobody asks for: those left are not at the first key.
         allow_is_causal_skip = False
