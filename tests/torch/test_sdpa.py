@@ -44,6 +44,8 @@ TABLE: list[tuple[str, tuple[Any, Any, Any], Any]] = [
     ("one query head for all", ((2, 1, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8)), dict),
     ("one query without heads for all", ((5, 8), (2, 3, 7, 8), (2, 3, 7, 8)), dict),
     ("one query without heads for a batch", ((5, 8), (3, 7, 8), (3, 7, 8)), dict),
+    ("one query without heads for a batch of one", ((5, 8), (1, 7, 8), (1, 7, 8)), dict),
+    ("one query without heads for one head", ((5, 8), (2, 1, 7, 8), (2, 1, 7, 8)), dict),
     ("one query for all", ((1, 5, 8), (3, 7, 8), (3, 7, 8)), dict),
     ("one key head for all", ((2, 3, 5, 8), (2, 1, 7, 8), (2, 1, 7, 8)), dict),
     ("grouped", ((2, 6, 5, 8), (2, 2, 7, 8), (2, 2, 7, 8)), lambda: {"enable_gqa": True}),

@@ -124,9 +124,11 @@ def _heads(
     if key_heads != value_heads and 1 in (key_heads, value_heads):
         key_heads = max(key_heads, value_heads)
         key, value = _expand(key, key_heads), _expand(value, key_heads)
+    if query.ndim == 2 < max(key.ndim, value.ndim):
+        query = query[None]
     if heads == 1 < key_heads:  # one stands for all
         heads = key_heads
-        query = _expand(query[None] if query.ndim == 2 else query, heads)
+        query = _expand(query, heads)
     if heads != key_heads and key_heads != 1:
         raise ArgumentError(
             f"{heads} query heads and {key_heads} key heads: pass enable_gqa=True to let query "
