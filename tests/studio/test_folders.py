@@ -11,13 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
+from limelight import hf
 from limelight.errors import ArgumentError, FileError
 from limelight.studio import folders
 from limelight.studio.answers import NotFound, to_json
 from limelight.studio.api.captures import summary
 from limelight.studio.api.models import places
+from limelight.studio.app import create_app
 from limelight.studio.folders import Folders, check
+from limelight.studio.keys import Keys
 from limelight.studio.limits import Limits
 from limelight.studio.measure import measure
 from limelight.studio.shelf import Book, Damaged, Shelf
@@ -216,6 +220,29 @@ def test_damaged_files_are_named_and_foreign_ones_left_out(tmp_path: Path) -> No
     large = next(one for one in small.facts(lambda book: book.id)
                  if isinstance(one, Damaged) and one.id == "good.safetensors")  # fmt: skip
     assert "the studio opens up to" in large.why
+
+
+def test_an_error_tells_no_more_of_a_path_than_its_place_in_the_folder(tmp_path: Path) -> None:
+    for folder in ("", "deeper", "model"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / "none.safetensors").write_bytes(b"none")
+    (tmp_path / "deeper" / "none.safetensors").write_bytes(b"none")
+    (tmp_path / "model" / "config.json").write_text("{")
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"none")
+    named = tmp_path.parent / f"{tmp_path.name}.safetensors"
+    named.write_bytes(b"none")
+    studio, keys = Studio(Folders.of((tmp_path,), (named,))), Keys()
+    app = create_app(studio, keys=keys, hosts=frozenset({"testserver"}), port=80)
+    page = TestClient(app, headers={"Authorization": f"Bearer {keys.token}"})
+    said = [page.get(f"/api/captures/{name}").json()["error"]
+            for name in ("none", "deeper:none", tmp_path.name)]  # fmt: skip
+    starts = "none.safetensors: ", "deeper/none.safetensors: ", f"{tmp_path.name}.safetensors: "
+    for error, place in zip(said, starts, strict=True):
+        assert error.startswith(place)
+    if hf.missing() is None:
+        answer = page.post("/api/captures", json={"model": "model", "text": "so"})
+        assert answer.json()["error"].startswith("model/config.json: ")
+    studio.work.stop()
 
 
 def test_a_capture_cut_short_while_it_is_open_ends_nothing(tmp_path: Path) -> None:

@@ -61,6 +61,12 @@ def test_what_is_not_there_is_said(asked: TestClient, path: str) -> None:
     assert "there is no" in answer.text
 
 
+def test_a_survey_is_no_capture(asked: TestClient) -> None:
+    answer = asked.get("/api/captures/plays")
+    assert answer.status_code == 404
+    assert answer.json()["error"] == "'plays' is a survey, of many texts: /api/surveys/plays has it"
+
+
 @pytest.fixture
 def plays(studio: Running) -> Iterator[Survey]:
     """A survey in the folder of the studio that is looked at."""
@@ -83,6 +89,18 @@ def test_a_head_that_did_not_come_leaves_the_others(
     grid.get_by_role("button", name=re.compile("^layer 1, head 0:")).click()
     page.get_by_role("region", name="Layer 1, head 0").wait_for()
     assert told.count() == 0
+    page.close()
+
+
+def test_a_survey_asked_for_as_a_capture_is_opened(
+    browser: Any, studio: Running, plays: Survey
+) -> None:
+    page = browser.new_page()
+    page.goto(f"{studio.origin}/?token={studio.token}#/explore/plays")
+    page.get_by_role("grid", name="Heads of the survey").wait_for()
+    assert page.url.endswith("#/explore/~survey/plays")
+    page.goto(f"{studio.origin}/#/explore/~survey/sample")
+    page.get_by_role("alert").get_by_text("There is no survey “sample” in the folders").wait_for()
     page.close()
 
 

@@ -61,8 +61,8 @@ def problem(status: int, text: str, **headers: str) -> Response:
     return Response(to_json(Problem(text)), status, headers, media_type="application/json")
 
 
-async def _asked_wrongly(_: Request, error: Exception) -> Response:
-    return problem(400, str(error))
+async def _asked_wrongly(request: Request, error: Exception) -> Response:
+    return problem(400, request.app.state.folders.told(str(error)))
 
 
 async def _not_found(_: Request, error: Exception) -> Response:

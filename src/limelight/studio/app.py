@@ -34,6 +34,7 @@ def create_app(
 
     inner = Starlette(routes=_routes(studio), exception_handlers=HANDLERS, lifespan=lifespan)
     inner.router.redirect_slashes = False
+    inner.state.folders = studio.folders
     return Guard(inner, keys=keys, hosts=hosts, port=port, limits=studio.limits, secure=secure)
 
 

@@ -50,6 +50,12 @@ class Folders:
                 raise ArgumentError(f"--folder {folder}: there is no such folder")
         return cls(tuple(dict.fromkeys(folder.resolve() for folder in given)), _named(files))
 
+    def told(self, text: str) -> str:
+        """A sentence whose files go by their places in the folders: the rest of a path is ours."""
+        for folder in (*self.roots, *(path.parent for path in self.files.values())):
+            text = text.replace(os.path.join(folder, ""), "")
+        return text
+
     def find(self, *endings: str) -> dict[str, Listed]:
         """Every file with one of the endings, by id; the first folder given wins a shared id.
 

@@ -143,6 +143,8 @@ class Shelf:
         found = self._listed().get(name)
         if found is None:
             raise NotFound(f"there is no capture {name!r}: /api/captures lists those that are here")
+        if self._is_survey(found[0]):
+            raise NotFound(f"{name!r} is a survey, of many texts: /api/surveys/{name} has it")
         return self._opened(*found)
 
     def surveys(self, cancel: Cancel | None = None) -> list[tuple[str, Survey]]:
