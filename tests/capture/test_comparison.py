@@ -129,6 +129,7 @@ def test_a_difference_is_second_less_first_and_pooled_by_what_is_furthest(
     assert whole.tokens[2] == "c → x"
     assert whole.query_tokens[3] == "d"
     assert whole.svg().startswith("<svg")
+    assert "c→x" in whole.svg()  # where there is little room
     monkeypatch.setattr(module, "CELLS", 8)
     pooled = found.difference(0, 1, shape=(3, 2))
     edges = [0, 2, 4, 7], [0, 3, 7]

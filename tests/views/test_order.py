@@ -9,6 +9,7 @@ import pytest
 
 from limelight import Causal
 from limelight.capture import Capture, Site
+from limelight.capture.shipped import open as shipped
 from limelight.errors import ArgumentError
 from limelight.live.effects import Effects
 from limelight.report import bundle
@@ -89,6 +90,8 @@ def test_named_heads_keep_their_vectors_before_all_others() -> None:
         ArgumentError, match=r"no head 0\.9: the capture has 6 heads in the layers 0"
     ):
         bundle(capture, budget=room, first=[(0, 9)])
+    with pytest.raises(ArgumentError, match=r"no head 99\.1: .* 9 heads in the layers 0 to 29$"):
+        bundle(shipped("llama"), budget=10**6, first=[(99, 1)])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e200])

@@ -28,7 +28,7 @@ from limelight.errors import ArgumentError
 from limelight.looking.regions import edges
 from limelight.offers import offered
 from limelight.writing.frames import Frame, Tabular
-from limelight.writing.numbers import counted
+from limelight.writing.numbers import counted, ranged
 from limelight.writing.tables import lit
 
 Array = NDArray[Any]
@@ -91,8 +91,9 @@ class Difference:
     def svg(self, **how: Any) -> str:
         """As an SVG picture, cool where the second looks less, warm where it looks more."""
         shown = np.ma.masked_array(self.values, self.empty)
-        names = {"tokens": self.tokens[slice(*self.columns)],
+        spans = {"tokens": self.tokens[slice(*self.columns)],
                  "query_tokens": self.query_tokens[slice(*self.rows)]}  # fmt: skip
+        names = {side: [name.replace(" → ", "→") for name in some] for side, some in spans.items()}
         whole = self.values.shape == (len(names["query_tokens"]), len(names["tokens"]))
         drawn: str = offered("pictures").heatmap(shown, **(names if whole else {}), **how).svg()
         return drawn
@@ -160,7 +161,7 @@ class Comparison(Tabular):
                 if pair.first.name == wanted:
                     return at
         raise ArgumentError(f"the comparison has no site {which!r}: it has the layers "
-                            f"{', '.join(map(str, self.layers))}")  # fmt: skip
+                            f"{ranged(self.layers)}")  # fmt: skip
 
     def difference(
         self, site: int, head: int, *, shape: tuple[int, int] | None = None, rows: Any = None,

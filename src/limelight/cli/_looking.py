@@ -18,7 +18,7 @@ from rich.text import Text
 from limelight.cli._edge import console, table
 from limelight.errors import ArgumentError, FileError
 from limelight.writing.files import wrong_ending
-from limelight.writing.numbers import counted
+from limelight.writing.numbers import counted, ranged
 
 if TYPE_CHECKING:
     from limelight.capture import Capture, HealthTables, Site
@@ -74,9 +74,7 @@ def chosen(capture: Capture, layer: str) -> Site:
 
 
 def which_layers(layers: list[int]) -> str:
-    whole = layers == list(range(len(layers)))
-    which = f"0 to {layers[-1]}" if whole else ", ".join(map(str, layers))
-    return f"{counted(len(layers), 'layer')}, {which}"
+    return f"{counted(len(layers), 'layer')}, {ranged(layers)}"
 
 
 def listed_layers(text: str | None) -> list[int] | None:

@@ -33,6 +33,7 @@ from limelight.views.facts import entry_facts, health_of, health_table, kind_tab
 from limelight.views.order import findings
 from limelight.views.schema import Finding, SiteHealth
 from limelight.views.tiles import HIDDEN, Values, coded, to_16
+from limelight.writing.numbers import ranged
 
 FORMAT, VERSION = "limelight.bundle", 2
 LARGEST_MAP, SMALLEST_MAP = 128, 16
@@ -122,7 +123,7 @@ def _places(capture: Capture, named: Sequence[tuple[int, int]]) -> list[tuple[in
             there = sorted({site.layer for site in capture.sites})
             heads = max((site.heads for site in capture.sites), default=0)
             raise ArgumentError(f"there is no head {layer}.{head}: the capture has {heads} heads "
-                                f"in the layers {', '.join(map(str, there))}")  # fmt: skip
+                                f"in the layers {ranged(there)}")  # fmt: skip
         found += [(at, head) for at in sites]
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -84,6 +84,16 @@ def parse(text: str) -> float:
         return float(top) / (float(bottom) if slash else 1.0)
     except (ValueError, ZeroDivisionError):
         return math.nan
+
+
+def ranged(numbers: Sequence[int]) -> str:
+    """Numbers in their order, which may be many.
+
+    >>> ranged(range(30)), ranged([0, 1]), ranged([2, 3, 11])
+    ('0 to 29', '0 to 1', '2, 3, 11')
+    """
+    whole = len(numbers) > 1 and list(numbers) == list(range(len(numbers)))
+    return f"0 to {numbers[-1]}" if whole else ", ".join(map(str, numbers))
 
 
 def counted(count: int, word: str) -> str:
