@@ -37,10 +37,13 @@ def test_runs_that_come_along_are_listed_apart_and_open(open_tab: Open) -> None:
     page.get_by_text(f"{TITLES['gpt-qkclip']} · Decoder · {thinned}").wait_for()
     marks = page.locator("figure", has_text="Loss").locator("text.across").all_text_contents()
     assert marks == ["0", "100", "200", "300", "400", "500"]
-    page.get_by_text("ended: closed").wait_for()
+    page.get_by_text("ended: closed, without an error").wait_for()
+    run = Run.open(find("gpt-qkclip"))
+    page.get_by_text(f"{len(run.on)} on at the end").wait_for()
     told = page.get_by_role("region", name="Scaled back")
-    clips = Run.open(find("gpt-qkclip")).clips
-    told.get_by_text(f"pass 100: after {len(clips)} steps so far").wait_for()
+    told.get_by_text(f"pass 100: after {len(run.clips)} steps so far").wait_for()
+    assert told.get_by_role("listitem").count() == 200
+    told.get_by_text("The latest 200; the log has those before.").wait_for()
 
 
 def test_the_alarmed_head_is_shown_and_its_alarms_listed(open_tab: Open) -> None:
@@ -51,6 +54,24 @@ def test_the_alarmed_head_is_shown_and_its_alarms_listed(open_tab: Open) -> None
     assert events.count() == 2
     raised = next(line for line in samples.run_lines() if line.get("event") == "raised")
     assert f"saturated {raised['value']:.3g}, bound 0.9" in events.nth(1).inner_text()
+
+
+def test_of_many_alarms_the_latest_are_listed_and_that_is_said(open_tab: Open) -> None:
+    page = open_tab("#/watch/run")
+    alarms = page.get_by_role("region", name="Alarms")
+    alarms.get_by_role("listitem").nth(1).wait_for()
+    assert alarms.get_by_text("The latest").count() == 0
+
+    def more(route: Any) -> None:
+        answer = route.fetch()
+        route.fulfill(
+            response=answer, json={**answer.json(), "events": answer.json()["events"] * 101}
+        )
+
+    page.route("**/api/runs/run", more)
+    page.reload()
+    alarms.get_by_text("The latest 200; the log has those before.").wait_for()
+    assert alarms.get_by_role("listitem").count() == 200
 
 
 def test_what_was_scaled_back(
