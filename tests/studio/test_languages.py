@@ -184,6 +184,22 @@ def test_the_choice_is_kept_carried_and_marked(page: Any) -> None:
     assert page.locator("html").get_attribute("lang") == "en"
 
 
+def test_a_language_that_does_not_come_is_said(browser: Any, studio: Running) -> None:
+    page = browser.new_page()
+    page.route("**/assets/de-*.js", lambda route: route.abort())
+    page.goto(f"{studio.origin}/?token={studio.token}#/learn")
+    parts = page.get_by_role("navigation", name="Parts")
+    choice = parts.get_by_role("combobox", name="Language")
+    choice.select_option("de")
+    told = parts.get_by_role("alert").get_by_text("Deutsch could not be fetched")
+    told.wait_for()
+    assert choice.input_value() == "en"
+    choice.select_option("es")
+    page.locator("html[lang=es]").wait_for(state="attached")
+    assert told.count() == 0
+    page.close()
+
+
 # What is said in English on a page of another language, as words that stand alone.
 SAMPLES = """() => {
   const words = new Set("The the curious cat watched bird dog chased".split(" "));

@@ -64,6 +64,8 @@ class LanguageState {
   /** Under which the address holds it: see learn/state.svelte.ts. */
   readonly name = "page";
   choice: Language = $state("en");
+  /** The one that was chosen and did not come. */
+  missing: Language | null = $state(null);
   /** Where nobody has chosen. */
   #start: Language = "en";
   #catalogues: Partial<Record<Language, Catalogue>> = $state.raw({});
@@ -107,10 +109,14 @@ class LanguageState {
 
   #take(language: Language): void {
     this.choice = language;
+    this.missing = null;
     if (language === "en" || this.#catalogues[language]) return;
-    void this.#open?.(language).then((texts) => {
-      this.#catalogues = { ...this.#catalogues, [language]: new Catalogue(texts) };
-    });
+    this.#open?.(language).then(
+      (texts) => (this.#catalogues = { ...this.#catalogues, [language]: new Catalogue(texts) }),
+      () => {
+        if (this.choice === language) [this.choice, this.missing] = ["en", language];
+      },
+    );
   }
 }
 
