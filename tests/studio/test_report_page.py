@@ -91,6 +91,16 @@ def test_a_cell_is_worked_out_from_the_numbers_in_the_file(open_file: Open, file
     )  # fmt: skip
 
 
+def test_on_paper_no_list_is_cut(open_file: Open, file: Path) -> None:
+    page = open_file(file)
+    heads = page.get_by_role("region", name="Heads").locator("ol")
+    heads.wait_for()
+    cut = "list => list.scrollHeight > list.clientHeight"
+    assert heads.evaluate(cut)
+    page.emulate_media(media="print")
+    assert not heads.evaluate(cut)
+
+
 def test_on_paper_it_is_light_and_has_nothing_to_press(open_file: Open, file: Path) -> None:
     page = open_file(file, dark=True)
     page.get_by_role("heading", name="Layer 1, head 1").wait_for()
