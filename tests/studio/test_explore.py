@@ -113,6 +113,7 @@ def test_an_entry_of_a_batch_shows_its_own_health(open_tab: Open) -> None:
     page.on("request", lambda request: asked.append(request.url))
     head = page.locator(".pane.main")
     head.locator(".chip", has_text="healthy").wait_for()
+    assert re.search(r"saturated rows \d+\s% ·", head.locator("p.figures").first.inner_text())
     page.get_by_label("Entry").select_option("1")
     head.locator(".chip", has_text="saturated").wait_for()
     page.wait_for_load_state("networkidle")
@@ -615,13 +616,14 @@ def test_the_token_leaves_the_address(open_tab: Open, studio: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "where", ["#/explore", "#/explore/sample?head=1.1&cell=6.2", "#/watch", "#/watch/run"]
-)
+    "where",
+    ["#/explore", "#/explore/sample?head=1.1&cell=6.2", "#/explore/sample?look=lines", "#/watch", "#/watch/run"],
+)  # fmt: skip
 def test_nothing_is_wider_than_the_page(open_tab: Open, where: str) -> None:
     page = open_tab(where, width=360)
     page.wait_for_load_state("networkidle")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    for width in (3840, 1440, 768, 360):  # narrower each time: what was wide must give way
+    for width in (3840, 1440, 768, 360, 320):  # narrower each time: what was wide must give way
         page.set_viewport_size({"width": width, "height": 800})
         page.wait_for_load_state("networkidle")
         page.evaluate("new Promise(drawn => setTimeout(() => requestAnimationFrame(drawn), 100))")

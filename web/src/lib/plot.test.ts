@@ -15,6 +15,13 @@ describe("layout", () => {
     expect(plot.left + plot.width + plot.right).toBeLessThanOrEqual(320);
   });
 
+  it("gives a narrow screen to the cells rather than to long labels", () => {
+    const plot = layout(326, 600, 23, 23, 160, 160);
+    expect(plot.width).toBeGreaterThan(0.6 * 326);
+    expect(plot.label).toBeLessThan(plot.top);
+    expect(layout(700, 600, 23, 23, 160, 160).label).toBe(112);
+  });
+
   it("limits how narrow a long matrix gets", () => {
     const plot = layout(700, 600, 1000, 10, 40, 40);
     expect(plot.height / plot.width).toBeCloseTo(3, 1);

@@ -11,6 +11,8 @@ export interface Plot {
   readonly right: number;
   /** Column labels lie flat where they fit, else they slant. */
   readonly flat: boolean;
+  /** The length of a slanted label. */
+  readonly label: number;
 }
 
 export interface View {
@@ -21,6 +23,7 @@ export interface View {
 
 export const WHOLE: View = { k: 1, x: 0, y: 0 };
 const MOST_LABEL = 112;
+const LABEL_SHARE = 0.22; // of a narrow screen: the cells come first
 
 export function layout(
   space: number,
@@ -30,18 +33,19 @@ export function layout(
   rowLabel: number,
   columnLabel: number,
 ): Plot {
-  const left = Math.round(Math.min(rowLabel, MOST_LABEL, space * 0.3)) + 14;
-  const label = Math.min(columnLabel, MOST_LABEL);
+  const room = Math.min(MOST_LABEL, space * LABEL_SHARE);
+  const left = Math.round(Math.min(rowLabel, room)) + 14;
   const shape = Math.min(3, Math.max(1 / 3, (rows || 1) / (columns || 1)));
-  const fit = (room: number): [number, number] => {
-    const width = Math.max(40, Math.min(room, most, most / shape));
+  const fit = (wide: number): [number, number] => {
+    const width = Math.max(40, Math.min(wide, most, most / shape));
     return [Math.floor(width), Math.floor(width * shape)];
   };
   const [width, height] = fit(space - left - 2);
-  if (columns && label + 8 <= width / columns) return { left, top: 28, width, height, right: 0, flat: true };
+  if (columns && Math.min(columnLabel, MOST_LABEL) + 8 <= width / columns) return { left, top: 28, width, height, right: 0, flat: true, label: 0 };
+  const label = Math.min(columnLabel, room);
   const right = Math.round(label * 0.5);
   const [narrow, lower] = fit(space - left - right - 2);
-  return { left, top: Math.round(label * 0.8) + 16, width: narrow, height: lower, right, flat: false };
+  return { left, top: Math.round(label * 0.8) + 16, width: narrow, height: lower, right, flat: false, label };
 }
 
 /** Pixel of the edge before a cell, along one axis. */

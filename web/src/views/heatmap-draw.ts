@@ -203,7 +203,7 @@ function columnLabels(context: CanvasRenderingContext2D, scene: Scene): void {
       context.textAlign = "left";
       context.translate(-2, 4);
       context.rotate(SLANT);
-      context.fillText(clip(context, text, 112), 0, 0);
+      context.fillText(clip(context, text, plot.label), 0, 0);
     }
     context.restore();
   }
