@@ -201,6 +201,13 @@ def test_what_is_measured_for_another_text_is_called_off(open_tab: Callable[...,
     called_off(lambda: page.get_by_role("link", name="Learn", exact=True).click())
 
 
+def test_a_first_run_says_why_it_takes_long(open_tab: Callable[..., Any]) -> None:
+    page = open_tab("#/explore")
+    page.route("**/api/live/run", lambda _: None)  # never answered
+    page.get_by_role("button", name="Try an example").click()
+    page.get_by_text("The model is loaded, then it runs").wait_for()
+
+
 def test_part_of_a_character_is_not_written(open_tab: Callable[..., Any]) -> None:
     if why := live.missing("smollm2"):
         pytest.skip(why)
