@@ -121,7 +121,7 @@ def test_what_it_refuses() -> None:
     with pytest.raises(ShapeError, match=r"query has shape \(8,\): it needs at least two axes"):
         ours(query[0, 0, 0], key, key)
     for mask in ([[True] * 3] * 3, np.ones((3, 3), np.bool_)):
-        with pytest.raises(DtypeError, match="attn_mask is (a list|an ndarray): it must be"):
+        with pytest.raises(DtypeError, match=r"attn_mask is (a list|an ndarray): it must be"):
             ours(query, query, query, attn_mask=mask)  # type: ignore[arg-type]
     with pytest.raises(DtypeError, match=r"attn_mask has dtype torch\.int64"):
         ours(query, query, query, attn_mask=torch.ones(3, 3).long())
