@@ -394,6 +394,10 @@ def _configs() -> dict[str, Callable[[], Any]]:
         "bert": lambda: transformers.BertConfig(**wide, **dry),
         "gpt2": lambda: transformers.GPT2Config(**gpt2),
         "gpt2-cross": lambda: transformers.GPT2Config(**gpt2, add_cross_attention=True),
+        "bigcode": lambda: transformers.GPTBigCodeConfig(**gpt2, multi_query=True),
+        "phi3": lambda: transformers.Phi3Config(
+            **wide, num_key_value_heads=2, pad_token_id=0, bos_token_id=1, eos_token_id=2
+        ),
         "t5": lambda: transformers.T5Config(
             d_model=24, d_kv=6, d_ff=32, num_layers=2, num_heads=4, vocab_size=31, dropout_rate=0.0
         ),
@@ -450,14 +454,15 @@ def _model(kind: str) -> tuple[nn.Module, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "kind", ["llama", "bert", "gpt2", "gpt2-cross", "t5", "opt", "whisper", "gemma2", "internvl"],
+    "kind", ["llama", "bert", "gpt2", "gpt2-cross", "bigcode", "phi3", "t5", "opt", "whisper",
+             "gemma2", "internvl"],
 )  # fmt: skip
 def test_the_same_input_stays_at_the_limit(kind: str) -> None:
     """Each attention, run again on what it was given before the step."""
     model, given = _model(kind)
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if re.search(r"q_proj|k_proj|query|key|c_attn|q_attn|\.[qk]\.", name):
+            if re.search(r"q_proj|k_proj|query|key|c_attn|q_attn|qkv_proj|\.[qk]\.", name):
                 weight.mul_(12 if kind == "gemma2" else 30)
             if "relative_attention_bias" in name:
                 weight.normal_()
@@ -466,7 +471,7 @@ def test_the_same_input_stays_at_the_limit(kind: str) -> None:
     with QKClip(model, limit) as clip, torch.no_grad():
         sites = {
             name: module for name, module in model.named_modules()
-            if any(hasattr(module, part) for pair in (*APART, ("c_attn",)) for part in pair)
+            if any(hasattr(module, part) for pair in (*APART, ("c_attn", "qkv_proj")) for part in pair)
         }  # fmt: skip
         hooks = [
             module.register_forward_pre_hook(
@@ -502,6 +507,39 @@ def test_values_of_a_cross_attention_stay() -> None:
     assert changed[:24].all()
     assert not changed[24:].any()
     assert not torch.equal(cross.q_attn.weight, before[1])
+
+
+def test_a_fused_weight_of_few_key_heads_leaves_the_values() -> None:
+    model, given = _model("phi3")
+    fused = model.layers[0].self_attn.qkv_proj.weight  # type: ignore[index, union-attr]
+    with torch.no_grad():
+        fused.mul_(30)
+    before = fused.detach().clone()
+    with QKClip(model, 0.1) as clip, torch.no_grad():
+        model(**given)
+        done = clip.step()
+    assert [one.head for one in done if one.site.startswith("layers.0.")] == [0, 1, 2, 3]
+    changed = (fused != before).any(1)  # of 4 query, 2 key and 2 value heads of 6
+    assert changed[:36].all()
+    assert not changed[36:].any()
+
+
+def test_a_fused_weight_in_an_unknown_order_is_refused() -> None:
+    """MiniMax's and CodeGen's qkv_proj are each in another order than Phi-3's."""
+
+    class Phi3Attention(SelfAttention):
+        def __init__(self) -> None:
+            super().__init__(16, 4)
+            self.qkv_proj = nn.Linear(16, 48)
+            del self.W_Q, self.W_K
+
+        def forward(self, x: Tensor, **_: Any) -> Tensor:
+            parts = self.qkv_proj(x).unflatten(-1, (4, 3, 4)).permute(3, 0, 2, 1, 4)
+            return attention(*parts)
+
+    layer = Phi3Attention()
+    with QKClip(layer, 0.1), pytest.raises(ArgumentError, match=r"that QKClip knows.*qkv_proj"):
+        layer(torch.randn(2, 5, 16))
 
 
 def test_a_fused_weight_head_by_head_is_refused() -> None:

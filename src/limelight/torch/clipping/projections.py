@@ -1,8 +1,8 @@
 """Where a module's projections of queries and keys stand.
 
 They are known by their names: one projection each (limelight's own, Llama's kind, BERT's kind,
-T5's), or one for all (GPT-2's, torch's nn.MultiheadAttention). What is not known, or would not do
-what was asked, is refused with the reason.
+T5's), or one for all (GPT-2's, Phi-3's, torch's nn.MultiheadAttention). What is not known, or would
+not do what was asked, is refused with the reason.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from limelight.torch.clipping.weights import Heads, Projections, Side, Slice
 APART = (("W_Q", "W_K"), ("q_proj", "k_proj"), ("query", "key"), ("q", "k"), ("q_lin", "k_lin"),
          ("to_q", "to_k"), ("query_proj", "key_proj"), ("linear_q", "linear_k"))  # fmt: skip
 FUSED = "c_attn"  # queries, keys, values; with q_attn beside it, keys and values
+PHI = ("Phi3Attention", "Phi4MultimodalAttention")  # others' qkv_proj is in another order
 LORA = ("base_layer", "lora_A", "lora_B")
 
 SIDES = r"(q|k|qk|query|key)"
@@ -50,6 +51,8 @@ def _named(site: str, module: nn.Module, heads: Heads) -> tuple[Side, Side]:
                 f"and QKClip knows them one after the other. {OTHERWISE}"
             )
         return _fused(f"{site}.{FUSED}", fused, f"{site}.q_attn", query, heads)
+    if type(module).__name__ in PHI and type(module).__module__.startswith("transformers."):
+        return _fused(f"{site}.qkv_proj", module.qkv_proj, "", None, heads)
     there = [child for child, _ in module.named_children()] or ["none"]
     raise ArgumentError(
         f"{site} ({type(module).__name__}) has no projections of queries and keys that QKClip "
@@ -95,17 +98,21 @@ def _fused(
     name: str, fused: nn.Module, query_name: str, query: Any, heads: Heads
 ) -> tuple[Side, Side]:
     """Queries, keys and values one after the other in one weight, or keys and values."""
-    width, outputs, count = heads.queries * heads.size, _outputs(name, fused), heads.queries
-    cross = isinstance(query, nn.Module)
-    parts = 2 if cross else 3
-    if heads.keys != heads.queries or outputs != parts * width:
+    cross, outputs, size = isinstance(query, nn.Module), _outputs(name, fused), heads.size
+    width, narrow = heads.queries * size, heads.keys * size
+    wanted = 2 * narrow if cross else width + 2 * narrow
+    if outputs != wanted:
         what = "keys and values" if cross else "queries, keys and values"
-        raise _unfit(name, outputs, f"{what} of {count} heads of {heads.size}, {parts * width}")
+        count = f"{heads.queries}, {heads.keys} and {heads.keys}"
+        if cross or heads.keys == heads.queries:
+            count = str(heads.keys)
+        raise _unfit(name, outputs, f"{what} of {count} heads of {size}, {wanted}")
     if not cross:
-        return _side(fused, count, heads.size), _side(fused, count, heads.size, start=width)
+        return (_side(fused, heads.queries, size),
+                _side(fused, heads.keys, size, start=width))  # fmt: skip
     if _outputs(query_name, query) != width:
-        raise _unfit(query_name, _outputs(query_name, query), f"{count} heads of {heads.size}")
-    return _side(query, count, heads.size), _side(fused, count, heads.size)
+        raise _unfit(query_name, _outputs(query_name, query), f"{heads.queries} heads of {size}")
+    return _side(query, heads.queries, size), _side(fused, heads.keys, size)
 
 
 def _torch(site: str, module: nn.MultiheadAttention, heads: Heads) -> tuple[Side, Side]:
