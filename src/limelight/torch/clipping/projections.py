@@ -52,7 +52,8 @@ def _named(site: str, module: nn.Module, heads: Heads) -> tuple[Side, Side]:
             )
         return _fused(f"{site}.{FUSED}", fused, f"{site}.q_attn", query, heads)
     if type(module).__name__ in PHI and type(module).__module__.startswith("transformers."):
-        return _fused(f"{site}.qkv_proj", module.qkv_proj, "", None, heads)
+        one = module.get_submodule("qkv_proj")
+        return _fused(f"{site}.qkv_proj", one, "", None, heads)
     there = [child for child, _ in module.named_children()] or ["none"]
     raise ArgumentError(
         f"{site} ({type(module).__name__}) has no projections of queries and keys that QKClip "
