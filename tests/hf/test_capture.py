@@ -405,3 +405,43 @@ def test_what_w_o_writes_of_the_values_is_kept_with_them(name: str) -> None:
     with hf.capture(model) as bare, torch.no_grad():
         model(**given)
     assert not bare[0].writes
+
+
+def test_attention_that_a_module_computes_by_itself_is_said() -> None:
+    """BigBird-Pegasus: its decoder goes through the interface, its encoder does not."""
+    config = tf.BigBirdPegasusConfig(
+        vocab_size=61, d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=8, decoder_ffn_dim=8,
+        max_position_embeddings=64, attention_type="original_full",
+    )  # fmt: skip
+    model, ids = tf.BigBirdPegasusModel(config).eval(), torch.arange(3, 14)[None]
+    by_itself = (
+        r"what BigBirdPegasusSelfAttention attends to was not seen, in 2 of the model's modules "
+        r"\(encoder\.layers\.0\.self_attn\.self, …\)"
+    )
+    warned = pytest.warns(UserWarning, match=by_itself)
+    with warned as said, torch.no_grad(), hf.capture(model) as captured:
+        model(ids, decoder_input_ids=ids[:, :5])
+    assert [site.layer for site in captured] == [0, 0, 1, 1]
+    assert said[0].filename == __file__
+    with pytest.warns(UserWarning, match="in 1 of"), torch.no_grad(), hf.capture(model, layers=1):
+        model(ids, decoder_input_ids=ids[:, :5])
+    decoder = model.decoder
+    with torch.no_grad(), hf.capture(decoder):  # no warning, or this fails
+        decoder(ids)
+
+
+def test_a_survey_says_it_too() -> None:
+    model = systems.build("llama")
+    model.model.layers[0].register_module("linear_attention", HandAttention())
+    model.model.layers[0].register_forward_pre_hook(
+        lambda layer, given: (layer.linear_attention(given[0]), *given[1:])
+    )
+    with pytest.warns(UserWarning, match=r"HandAttention .*in 1 of .*linear_attention\)") as said:
+        hf.survey(model, [list(range(3, 12))])
+    assert said[0].filename == __file__
+
+
+class HandAttention(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x + (x @ x.mT).softmax(-1) @ x

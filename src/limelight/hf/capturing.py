@@ -172,6 +172,8 @@ def _finish(
             "capture for each run",
             stacklevel=4,
         )
+    if isinstance(recorder, Recorder):
+        recorder.warn_of_unseen(stacklevel=4)
     config, inputs = recorder.model.config, recorder.inputs
     parts: list[Series | Weights] = [*recorder.series.values()]
     sites = tuple(

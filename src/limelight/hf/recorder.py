@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -43,6 +44,8 @@ class Recorder:
         self.wanted = choose(layers, self.layers, type(model).__name__)
         self.series: dict[tuple[str, int], Series] = {}
         self.inputs = Inputs()
+        self._ran: set[str] = set()  # of the innermost attention modules
+        self._seen: set[str] = set()  # that went through here
         self._depth = 0
         self._calls: Counter[str] = Counter()
         self._measured: dict[int, tuple[Any, Any]] = {}
@@ -57,6 +60,8 @@ class Recorder:
                 begin = module.register_forward_pre_hook(self._begin, with_kwargs=True)
                 end = module.register_forward_hook(self._end, always_call=True)
                 self._hooks += [begin, end]
+        for module, _ in _innermost(self.names):
+            self._hooks.append(module.register_forward_pre_hook(self._run))
 
     def __deepcopy__(self, _: Any) -> Recorder:
         """What a copy of the model gets: one that knows none of its modules, and keeps nothing."""
@@ -79,6 +84,7 @@ class Recorder:
             return functional.attention(*asked[:3], **asked.rule, site=site)
         turn = self._calls[name]
         self._calls[name] += 1
+        self._seen.add(name)
         layer = self._layer(module, name)
         # Outside of a forward pass this is checkpointing's second run: seen before.
         if self._depth == 0 or (self.wanted is not None and layer not in self.wanted):
@@ -114,6 +120,27 @@ class Recorder:
                 dtype=self.dtype,
             )  # fmt: skip
         self.series[at].add(query, key, value if self.values else None, said)
+
+    def warn_of_unseen(self, stacklevel: int) -> None:
+        """Say which attention ran and is not kept, since its module computes it by itself."""
+        unseen = {}
+        for module, name in _innermost(self.names):
+            wanted = self.wanted is None or layer_number(module, name) in self.wanted
+            if wanted and name in self._ran and not any(_one_in_other(name, n) for n in self._seen):
+                unseen[name] = type(module).__name__
+        if unseen:
+            kinds, first = " and ".join(dict.fromkeys(unseen.values())), next(iter(unseen))
+            warnings.warn(
+                f"what {kinds} attends to was not seen, in {len(unseen)} of the model's modules "
+                f"({first}{', …' if len(unseen) > 1 else ''}): it computes attention by itself. "
+                f"limelight.torch.capture(model) sees what calls torch's attention",
+                stacklevel=stacklevel + 1,
+            )
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _run(self, module: nn.Module, _: Any) -> None:
+        if module in self.names:
+            self._ran.add(self.names[module])
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -219,6 +246,16 @@ def layer_number(module: nn.Module, name: str) -> int:
 
 def _attentions(names: dict[nn.Module, str]) -> list[tuple[nn.Module, str]]:
     return [(m, n) for m, n in names.items() if "attention" in type(m).__name__.lower()]
+
+
+def _innermost(names: dict[nn.Module, str]) -> list[tuple[nn.Module, str]]:
+    """Attention modules without another one inside: BertSelfAttention, and not BertAttention."""
+    found = dict(_attentions(names))
+    return [(m, n) for m, n in found.items() if sum(part in found for part in m.modules()) == 1]
+
+
+def _one_in_other(first: str, second: str) -> bool:
+    return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
 
 
 def _kind(module: nn.Module, name: str, nq: int, nk: int, spans: Any) -> str:

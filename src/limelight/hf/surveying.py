@@ -121,6 +121,7 @@ def survey(
             if held is not None and tally is not None and time.monotonic() - begun > saved:
                 begun = time.monotonic()
                 held.save(tally, stream)
+    runner.warn_of_unseen(stacklevel=2)
     whole = _together(None if tally is None else tally.survey(), ranks)
     if held is not None:
         held.remove()
