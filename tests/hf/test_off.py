@@ -194,3 +194,32 @@ def test_an_answer_is_one_token_that_the_model_knows(wrong: Any, said: str) -> N
 def test_an_encoder_has_no_next_token(minilm: hf.Loaded) -> None:
     with pytest.raises(ArgumentError, match=r"foretells no next token.*limelight\.hf\.off"):
         hf.effects(minilm, SENTENCE)
+
+
+def test_a_token_is_named_by_its_text_where_decoding_takes_the_space_away() -> None:
+    """As in Llama 2's kind of tokenizer: ▁the and the are two tokens, and decode alike."""
+    tokenizers, transformers = (
+        pytest.importorskip("tokenizers"),
+        pytest.importorskip("transformers"),
+    )
+    words = {word: i for i, word in enumerate(("<unk>", "▁", "t", "h", "e", "he", "the", "▁the"))}
+    merges = [("h", "e"), ("t", "he"), ("▁", "the")]
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(words, merges, unk_token="<unk>"))
+    write, read = tokenizers.normalizers, tokenizers.decoders
+    made.normalizer = write.Sequence([write.Prepend("▁"), write.Replace(" ", "▁")])
+    made.decoder = read.Sequence([read.Replace("▁", " "), read.Fuse(), read.Strip(" ", 1, 0)])
+    words = transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>")
+    assert words.decode([6]) == words.decode([7]) == "the"
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=8, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=8, bos_token_id=1, eos_token_id=0,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        said = model(torch.tensor([[7, 7]])).logits[0, -1].log_softmax(-1)
+    for answer, number in ((" the", 7), ("the", 6), (6, 6), (7, 7)):
+        found = hf.effects(model, "the the", tokenizer=words, answer=answer)
+        assert found.tokens == (" the", " the")
+        assert found.answer == (" the" if number == 7 else "the")
+        assert found.before == pytest.approx(float(said[number]), abs=1e-5)

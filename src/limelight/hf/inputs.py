@@ -17,7 +17,7 @@ from limelight.capture import Grid, Site
 from limelight.capture.site import Labels
 from limelight.errors import ArgumentError
 from limelight.torch.arguments import by_name
-from limelight.writing.pieces import joined, spelled_bytes, told
+from limelight.writing.pieces import SPACE, joined, spelled_bytes, told
 
 Array = NDArray[Any]
 MASKS = ("attention_mask", "encoder_attention_mask")
@@ -131,7 +131,14 @@ def texts(ids: Array, tokenizer: Any) -> Labels:
         named = zip(row, tokenizer.convert_ids_to_tokens(list(row)), strict=True)
         names = [str(i if name is None else name) for i, name in named]
         spelled = [told(spelled_bytes(name), name) for name in names]
-        return joined(lambda start, stop: decoded(row[start:stop]), spelled)
+
+        def read(start: int, stop: int) -> str | None:
+            text = decoded(row[start:stop])
+            if text is None or text.startswith((" ", SPACE)) or names[start][:1] != SPACE:
+                return text
+            return f" {text}"  # a decoder of Llama 2's kind takes a text's first space away
+
+        return joined(read, spelled)
 
     return tuple(entry(tuple(int(i) for i in row)) for row in ids)
 

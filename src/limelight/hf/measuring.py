@@ -18,6 +18,7 @@ from limelight.hf.projections import projections, transformer
 from limelight.hf.switching import means_of, replaced
 from limelight.live.effects import Effects
 from limelight.live.measure import Measure
+from limelight.writing.pieces import SPACE
 
 Array = NDArray[Any]
 
@@ -57,6 +58,9 @@ def effects(
             )
         return np.asarray(as_numpy(found))
 
+    def named(i: int) -> str:
+        return texts(np.array([[i]]), loaded.tokenizer)[0][0]
+
     def token(given: int | str) -> int:
         if is_integer(given):
             if not 0 <= int(given) < whole.shape[2]:
@@ -68,6 +72,9 @@ def effects(
         if not isinstance(given, str):
             raise ArgumentError(f"{given!r} names no token: give its text, or its number")
         found = loaded.tokenizer(given, add_special_tokens=False)["input_ids"]
+        if len(found) != 1 or named(found[0]) != given:  # Llama 2's kind puts a space before it
+            exact = loaded.tokenizer.get_vocab().get(given.replace(" ", SPACE))
+            found = found if exact is None else [exact]
         if len(found) != 1:
             raise ArgumentError(f"{given!r} is {len(found)} tokens for {loaded.name}: give one")
         return int(found[0])
@@ -86,8 +93,7 @@ def effects(
             progress(f"layer {row + 1} of {len(there)}")
     before = float(follow(follow.rows(whole))[0])
     return Effects.of(
-        follow, before, after, texts(np.array([ids]), loaded.tokenizer)[0],
-        lambda i: texts(np.array([[i]]), loaded.tokenizer)[0][0],
+        follow, before, after, texts(np.array([ids]), loaded.tokenizer)[0], named,
         names=tuple(str(head) for head in range(after.shape[1])), source=loaded.name,
     )  # fmt: skip
 
