@@ -130,6 +130,7 @@ def test_what_does_not_merge() -> None:
     made, _ = states(0, [4, 5], 0.0, False)
     one, more = made
     part = ll.State(one.output[:, :, :3], one.logsumexp[:, :, :3])
+    mixed = ll.State(one.output, part.logsumexp)
     lists = ll.State(one.output.tolist(), one.logsumexp.tolist())
     tensors = ll.State(torch.from_numpy(one.output), torch.from_numpy(one.logsumexp))
     for other, error, words in (
@@ -138,6 +139,7 @@ def test_what_does_not_merge() -> None:
         (lists, ArgumentError, "and got State of list$"),
         (tensors, DtypeError, "one state is of tensors"),
         (part, ShapeError, r"outputs of shape \(.*\) and \(.*\) do not merge"),
+        (mixed, ShapeError, r"logsumexps of shape \(.*\) and \(.*\) do not merge"),
     ):
         for pair in ((other, more), (more, other)):
             with pytest.raises(error, match=words):

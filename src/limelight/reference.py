@@ -251,12 +251,13 @@ def _check_states(first: State, second: State) -> None:
     if is_torch(first.logsumexp) != is_torch(second.logsumexp):
         raise DtypeError("one state is of tensors and the other is not: give both as tensors, or "
                          "both as NumPy arrays")  # fmt: skip
-    shapes = [tuple(state.output.shape) for state in (first, second)]
-    if shapes[0] != shapes[1]:
-        raise ShapeError(
-            f"outputs of shape {shapes[0]} and {shapes[1]} do not merge: the two states are of the "
-            f"same rows, each over some of their keys"
-        )
+    for name in ("output", "logsumexp"):
+        one, other = (tuple(getattr(state, name).shape) for state in (first, second))
+        if one != other:
+            raise ShapeError(
+                f"{name}s of shape {one} and {other} do not merge: the two states are of the same "
+                f"rows, each over some of their keys"
+            )
 
 
 def reduce_to(array: Any, shape: tuple[int, ...]) -> Any:
