@@ -431,6 +431,28 @@ def test_attention_that_a_module_computes_by_itself_is_said() -> None:
         decoder(ids)
 
 
+def test_a_model_with_two_configs_of_texts() -> None:
+    """Musicgen: a text encoder, and a decoder that is one of texts by its config."""
+    parts = {
+        "text_encoder": tf.T5Config(
+            vocab_size=31, d_model=16, d_kv=8, d_ff=8, num_layers=2, num_heads=2
+        ),
+        "audio_encoder": tf.EncodecConfig(
+            hidden_size=16, num_filters=4, codebook_size=16, codebook_dim=16, num_lstm_layers=1,
+            upsampling_ratios=[8, 4],
+        ),
+        "decoder": tf.MusicgenDecoderConfig(
+            vocab_size=31, num_hidden_layers=2, ffn_dim=8, num_attention_heads=2, hidden_size=16,
+            num_codebooks=2, pad_token_id=30, bos_token_id=30,
+        ),
+    }  # fmt: skip
+    config = tf.MusicgenConfig(**{name: part.to_dict() for name, part in parts.items()})
+    model, ids = tf.MusicgenForConditionalGeneration(config).eval(), torch.arange(3, 14)[None]
+    with torch.no_grad(), hf.capture(model) as captured:
+        model(ids, decoder_input_ids=ids[:, :5].expand(2, -1))
+    assert [site.kind for site in captured].count("cross") == 2
+
+
 def test_a_survey_says_it_too() -> None:
     model = systems.build("llama")
     model.model.layers[0].register_module("linear_attention", HandAttention())

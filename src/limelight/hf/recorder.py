@@ -231,7 +231,7 @@ def layer_numbers(model: PreTrainedModel) -> set[int]:
     """The numbers that the model's layers go by."""
     named = {module: name for name, module in model.named_modules()}
     found = {layer_number(module, name) for module, name in _attentions(named)}
-    config = model.config.get_text_config()
+    config = model.config.get_text_config(decoder=True)  # Musicgen has two
     return found | set(range(getattr(config, "num_hidden_layers", None) or 0)) or {0}
 
 
