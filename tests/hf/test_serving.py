@@ -10,6 +10,7 @@ import transformers
 
 from limelight import hf
 from limelight.errors import ArgumentError, ShapeError
+from limelight.hf import continuous
 
 
 def llama(**more: Any) -> Any:
@@ -54,6 +55,13 @@ def test_serving_takes_what_load_gives_and_nothing_else() -> None:
     for given in (None, torch.nn.Linear(1, 1), "smollm2"):
         with pytest.raises(ArgumentError, match="takes a Transformers model"), hf.serving(given):
             raise AssertionError
+
+
+@pytest.mark.parametrize("name", continuous.BEYOND)
+def test_what_serving_would_pass_over_is_refused(name: str) -> None:
+    part, x = torch.ones(1, 1), torch.ones(1, 1, 2, 4)
+    with pytest.raises(ArgumentError, match=rf"Linear gives its attention {name}=…"):
+        continuous.attention(torch.nn.Linear(1, 1), x, x, x, None, cache=object(), **{name: part})
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -23,6 +23,7 @@ from limelight.hf.projections import transformer
 from limelight.torch.paged import Plan
 
 NAME = "limelight_flash"
+BEYOND = ("position_bias", "sinks", "indices", "block_indices")  # no pages with these are read
 
 
 @contextmanager
@@ -75,6 +76,12 @@ def attention(
             "limelight.hf.serving(model) is for continuous batching, model.generate_batch(…): for "
             'all else use attn_implementation="limelight"'
         )
+    for name in BEYOND:
+        if kwargs.get(name) is not None:
+            raise ArgumentError(
+                f"{type(module).__name__} gives its attention {name}=…, which continuous batching "
+                f'does not take here: run the model by generate(…) on "limelight"'
+            )
     layer: Any = module.layer_idx
     home = cache.layer_to_allocator[layer]
     read, write = (kwargs[name][home.index] for name in ("read_index", "write_index"))
