@@ -11,7 +11,9 @@ from torch import nn
 
 from limelight import hf
 from limelight.errors import ArgumentError
+from limelight.hf import inputs
 from limelight.hf.projections import projections
+from limelight.writing.pieces import SYMBOLS
 from tests.hf import systems
 from tests.hf.folders import tokenizer
 
@@ -202,7 +204,8 @@ def test_a_token_is_named_by_its_text_where_decoding_takes_the_space_away() -> N
         pytest.importorskip("tokenizers"),
         pytest.importorskip("transformers"),
     )
-    words = {word: i for i, word in enumerate(("<unk>", "▁", "t", "h", "e", "he", "the", "▁the"))}
+    pieces = ["<unk>", "▁", "t", "h", "e", "he", "the", "▁the", "▁▁", "▁▁▁"]
+    words = {word: i for i, word in enumerate(pieces)}
     merges = [("h", "e"), ("t", "he"), ("▁", "the")]
     made = tokenizers.Tokenizer(tokenizers.models.BPE(words, merges, unk_token="<unk>"))
     write, read = tokenizers.normalizers, tokenizers.decoders
@@ -210,9 +213,11 @@ def test_a_token_is_named_by_its_text_where_decoding_takes_the_space_away() -> N
     made.decoder = read.Sequence([read.Replace("▁", " "), read.Fuse(), read.Strip(" ", 1, 0)])
     words = transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>")
     assert words.decode([6]) == words.decode([7]) == "the"
+    blanks = inputs.texts(np.array([[1, 8, 9]]), words)
+    assert blanks == ((" ", "  ", "   "),)
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
-        vocab_size=8, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        vocab_size=10, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=8, bos_token_id=1, eos_token_id=0,
     )  # fmt: skip
     model = transformers.LlamaForCausalLM(config).eval()
@@ -223,3 +228,24 @@ def test_a_token_is_named_by_its_text_where_decoding_takes_the_space_away() -> N
         assert found.tokens == (" the", " the")
         assert found.answer == (" the" if number == 7 else "the")
         assert found.before == pytest.approx(float(said[number]), abs=1e-5)
+
+
+def test_a_token_is_not_named_by_its_bytes() -> None:
+    """é is spelled Ã© in a byte-level vocabulary; the text Ã© is two characters."""
+    tokenizers, transformers = (
+        pytest.importorskip("tokenizers"),
+        pytest.importorskip("transformers"),
+    )
+    pieces = {piece: i for i, piece in enumerate((*SYMBOLS, "Ã©"))}
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(pieces, [("Ã", "©")]))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    words = transformers.PreTrainedTokenizerFast(tokenizer_object=made)
+    config = transformers.LlamaConfig(
+        vocab_size=len(pieces), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=8, bos_token_id=1, eos_token_id=0,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).eval()
+    assert hf.effects(model, "café", tokenizer=words, answer="é").answer == "é"
+    with pytest.raises(ArgumentError, match="'Ã©' is 4 tokens"):
+        hf.effects(model, "café", tokenizer=words, answer="Ã©")

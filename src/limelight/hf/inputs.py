@@ -133,10 +133,12 @@ def texts(ids: Array, tokenizer: Any) -> Labels:
         spelled = [told(spelled_bytes(name), name) for name in names]
 
         def read(start: int, stop: int) -> str | None:
-            text = decoded(row[start:stop])
-            if text is None or text.startswith((" ", SPACE)) or names[start][:1] != SPACE:
+            text, name = decoded(row[start:stop]), names[start]
+            if text is None or text.startswith(SPACE):
                 return text
-            return f" {text}"  # a decoder of Llama 2's kind takes a text's first space away
+            # A decoder of Llama 2's kind takes a text's first space away, or all of them.
+            spaces = len(name) - len(name.lstrip(SPACE))
+            return " " * spaces + text.lstrip(" ") if spaces else text
 
         return joined(read, spelled)
 

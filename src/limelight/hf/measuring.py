@@ -74,7 +74,7 @@ def effects(
         found = loaded.tokenizer(given, add_special_tokens=False)["input_ids"]
         if len(found) != 1 or named(found[0]) != given:  # Llama 2's kind puts a space before it
             exact = loaded.tokenizer.get_vocab().get(given.replace(" ", SPACE))
-            found = found if exact is None else [exact]
+            found = found if exact is None or named(exact) != given else [exact]
         if len(found) != 1:
             raise ArgumentError(f"{given!r} is {len(found)} tokens for {loaded.name}: give one")
         return int(found[0])
