@@ -17,6 +17,7 @@ from limelight import hf
 from limelight.errors import ArgumentError, FileError
 from limelight.studio import folders
 from limelight.studio.answers import NotFound, to_json
+from limelight.studio.api import runs
 from limelight.studio.api.captures import summary
 from limelight.studio.api.models import places
 from limelight.studio.app import create_app
@@ -222,7 +223,9 @@ def test_damaged_files_are_named_and_foreign_ones_left_out(tmp_path: Path) -> No
     assert "the studio opens up to" in large.why
 
 
-def test_an_error_tells_no_more_of_a_path_than_its_place_in_the_folder(tmp_path: Path) -> None:
+def test_an_error_tells_no_more_of_a_path_than_its_place_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for folder in ("", "deeper", "model"):
         (tmp_path / folder).mkdir(exist_ok=True)
     (tmp_path / "none.safetensors").write_bytes(b"none")
@@ -242,7 +245,22 @@ def test_an_error_tells_no_more_of_a_path_than_its_place_in_the_folder(tmp_path:
     if hf.missing() is None:
         answer = page.post("/api/captures", json={"model": "model", "text": "so"})
         assert answer.json()["error"].startswith("model/config.json: ")
+
+    def unreadable(_: Any, name: str) -> Any:
+        raise FileError(f"{tmp_path / name}: cannot be read")
+
+    monkeypatch.setattr(runs, "opened", unreadable)
+    with page.websocket_connect("ws://testserver/api/runs/a.jsonl/live") as socket:
+        assert socket.receive_json() == {"error": "a.jsonl: cannot be read"}
     studio.work.stop()
+
+
+def test_only_a_path_that_begins_with_the_folder_is_made_short() -> None:
+    told = "'/tmp/a/b', in /var/tmp/c, https://x.y/tmp/z and model/config.json"
+    short = "'a/b', in /var/tmp/c, https://x.y/tmp/z and model/config.json"
+    assert Folders((Path("/tmp"),)).told(told) == short
+    short = "'tmp/a/b', in var/tmp/c, https://x.y/tmp/z and model/config.json"
+    assert Folders((Path("/"),)).told(told) == short
 
 
 def test_a_capture_cut_short_while_it_is_open_ends_nothing(tmp_path: Path) -> None:

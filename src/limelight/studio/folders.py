@@ -8,6 +8,7 @@ are not followed out of a folder, and a file is checked again in the moment it i
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -53,7 +54,8 @@ class Folders:
     def told(self, text: str) -> str:
         """A sentence whose files go by their places in the folders: the rest of a path is ours."""
         for folder in (*self.roots, *(path.parent for path in self.files.values())):
-            text = text.replace(os.path.join(folder, ""), "")
+            begins = re.escape(os.path.join(folder, ""))
+            text = re.sub(rf"(?<![\w.:/\\~-]){begins}(?=[^\s/])", "", text)  # no path's middle
         return text
 
     def find(self, *endings: str) -> dict[str, Listed]:

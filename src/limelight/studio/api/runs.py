@@ -217,7 +217,7 @@ async def _follow(studio: Studio, socket: WebSocket) -> None:
             try:
                 held = await asyncio.to_thread(opened, studio, name)
             except (LimelightError, OSError) as error:
-                await socket.send_text(to_json({"error": str(error)}).decode())
+                await socket.send_text(to_json({"error": studio.folders.told(str(error))}).decode())
                 await socket.close(1000)
                 return
             now = {"records": held.records, "ended": held.ended}
