@@ -416,7 +416,7 @@ def test_attention_that_a_module_computes_by_itself_is_said() -> None:
     )  # fmt: skip
     model, ids = tf.BigBirdPegasusModel(config).eval(), torch.arange(3, 14)[None]
     by_itself = (
-        r"what BigBirdPegasusSelfAttention attends to was not seen, in 2 of the model's modules "
+        r"the attention of BigBirdPegasusSelfAttention was not seen, in 2 of the model's modules "
         r"\(encoder\.layers\.0\.self_attn\.self, …\)"
     )
     warned = pytest.warns(UserWarning, match=by_itself)
@@ -456,8 +456,9 @@ def test_a_model_with_two_configs_of_texts() -> None:
 def test_a_survey_says_it_too() -> None:
     model = systems.build("llama")
     model.model.layers[0].register_module("linear_attention", HandAttention())
+    model.model.layers[0].register_module("beside", HandAttentionResidual())
     model.model.layers[0].register_forward_pre_hook(
-        lambda layer, given: (layer.linear_attention(given[0]), *given[1:])
+        lambda layer, given: (layer.beside(layer.linear_attention(given[0])), *given[1:])
     )
     with pytest.warns(UserWarning, match=r"HandAttention .*in 1 of .*linear_attention\)") as said:
         hf.survey(model, [list(range(3, 12))])
@@ -467,3 +468,7 @@ def test_a_survey_says_it_too() -> None:
 class HandAttention(torch.nn.Module):
     def forward(self, x: Any) -> Any:
         return x + (x @ x.mT).softmax(-1) @ x
+
+
+class HandAttentionResidual(torch.nn.Identity):
+    """Named for an attention, and none."""

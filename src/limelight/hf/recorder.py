@@ -131,8 +131,8 @@ class Recorder:
         if unseen:
             kinds, first = " and ".join(dict.fromkeys(unseen.values())), next(iter(unseen))
             warnings.warn(
-                f"what {kinds} attends to was not seen, in {len(unseen)} of the model's modules "
-                f"({first}{', …' if len(unseen) > 1 else ''}): it computes attention by itself. "
+                f"the attention of {kinds} was not seen, in {len(unseen)} of the model's modules "
+                f"({first}{', …' if len(unseen) > 1 else ''}), which compute it by themselves. "
                 f"limelight.torch.capture(model) sees what calls torch's attention",
                 stacklevel=stacklevel + 1,
             )
@@ -249,8 +249,12 @@ def _attentions(names: dict[nn.Module, str]) -> list[tuple[nn.Module, str]]:
 
 
 def _innermost(names: dict[nn.Module, str]) -> list[tuple[nn.Module, str]]:
-    """Attention modules without another one inside: BertSelfAttention, and not BertAttention."""
-    found = dict(_attentions(names))
+    """Attention modules without another one inside: BertSelfAttention, and not BertAttention.
+
+    A layer named for its attention (OlmoHybridLinearAttentionDecoderLayer) is none.
+    """
+    named = _attentions(names)
+    found = {m: n for m, n in named if type(m).__name__.lower().endswith("attention")}
     return [(m, n) for m, n in found.items() if sum(part in found for part in m.modules()) == 1]
 
 
