@@ -2,8 +2,8 @@
 
 Sparse attention picks keys by a small network of its own and says which beside the mask, except on
 eager and sdpa, where the mask says it; DeepSeek V4 adds keys that stand for blocks, and what each
-query sees of them to its mask, where there is one. Gemma 4 leaves out, in layers that share their keys, the
-queries that nobody asks for.
+query sees of them to its mask, where there is one. Gemma 4 leaves out, in layers that share their
+keys, the queries that nobody asks for.
 """
 
 from __future__ import annotations
