@@ -448,8 +448,10 @@ def test_a_model_with_two_configs_of_texts() -> None:
     }  # fmt: skip
     config = tf.MusicgenConfig(**{name: part.to_dict() for name, part in parts.items()})
     model, ids = tf.MusicgenForConditionalGeneration(config).eval(), torch.arange(3, 14)[None]
-    with torch.no_grad(), hf.capture(model) as captured:
+    with torch.no_grad(), hf.capture(model, values=True) as captured:
         model(ids, decoder_input_ids=ids[:, :5].expand(2, -1))
+    with pytest.raises(ArgumentError, match="give the part that is meant"), hf.off(model, [(0, 0)]):
+        pass
     assert [site.kind for site in captured].count("cross") == 2
 
 

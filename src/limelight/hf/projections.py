@@ -130,7 +130,7 @@ def _turned(module: nn.Module) -> bool:
 def _heads(around: list[nn.Module], model: PreTrainedModel) -> int | None:
     """What the nearest attention says, then its config, then the model's."""
     places = [*reversed(around), *(getattr(m, "config", None) for m in reversed(around))]
-    for place in (*places, model.config.get_text_config(), model.config):
+    for place in (*places, model.config.get_text_config(decoder=True), model.config):
         for name in HEADS:
             said = getattr(place, name, None)
             if isinstance(said, int):
