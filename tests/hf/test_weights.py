@@ -221,6 +221,51 @@ def test_refusals_name_the_way_out() -> None:
         mamba(torch.ones(1, 3, dtype=torch.int64))
 
 
+def test_a_model_that_sees_and_writes_names_the_part_that_attends() -> None:
+    """Its language's weights bear no name of a layer of its eyes."""
+    torch.manual_seed(3)
+    eyes = tf.GotOcr2VisionConfig(
+        num_hidden_layers=2, hidden_size=24, num_attention_heads=3, image_size=32, patch_size=8,
+        window_size=0, global_attn_indexes=[0], output_channels=8, mlp_dim=16,
+    )  # fmt: skip
+    language = tf.Qwen2Config(
+        **WIDE, num_hidden_layers=LAYERS, num_key_value_heads=HEADS, intermediate_size=37
+    )
+    model = tf.GotOcr2Model(tf.GotOcr2Config(vision_config=eyes, text_config=language)).eval()
+    with torch.no_grad(), hf.capture(model) as cap:
+        model(**inputs(False))
+    assert [site.name for site in cap] == [f"language_model.layers.{n}.self_attn" for n in (0, 1)]
+    assert cap[1].only_weights
+
+
+def test_of_other_weights_and_outputs_nothing_is_captured_in_words() -> None:
+    """LXMERT counts the layers of each part, and hands out each one's weights apart."""
+    torch.manual_seed(3)
+    config = tf.LxmertConfig(
+        **WIDE, l_layers=1, x_layers=1, r_layers=1, intermediate_size=37, visual_feat_dim=8
+    )
+    model, see = tf.LxmertModel(config).eval(), torch.zeros(BATCH, 3, 8)
+    with (
+        pytest.raises(ArgumentError, match="nothing was captured: no attention of LxmertModel"),
+        hf.capture(model),
+    ):
+        model(inputs(False)["input_ids"], visual_feats=see, visual_pos=see[..., :4])
+
+
+def test_a_vocoder_gives_a_tensor_and_no_weights() -> None:
+    config = tf.SpeechT5HifiGanConfig(
+        model_in_dim=4, upsample_initial_channel=8, upsample_rates=[2], upsample_kernel_sizes=[4],
+        resblock_kernel_sizes=[3], resblock_dilation_sizes=[[1]],
+    )  # fmt: skip
+    model = tf.SpeechT5HifiGan(config).eval()
+    with (
+        pytest.raises(ArgumentError, match="nothing was captured: no attention of SpeechT5HifiGan"),
+        torch.no_grad(),
+        hf.capture(model),
+    ):
+        assert model(torch.zeros(1, 5, 4)).shape == (1, 10)
+
+
 @pytest.mark.filterwarnings("ignore:the model ran more than once")
 def test_what_was_asked_of_the_model_is_what_comes() -> None:
     model, given = build("bloom"), inputs(False)

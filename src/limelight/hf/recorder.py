@@ -232,7 +232,14 @@ def layer_numbers(model: PreTrainedModel) -> set[int]:
     named = {module: name for name, module in model.named_modules()}
     found = {layer_number(module, name) for module, name in _attentions(named)}
     config = model.config.get_text_config(decoder=True)  # Musicgen has two
-    return found | set(range(getattr(config, "num_hidden_layers", None) or 0)) or {0}
+    return found | set(range(layer_count(config))) or {0}
+
+
+def layer_count(config: Any) -> int:
+    """How many layers a config says there are; 0 where it says none, or (LXMERT's) those of each
+    part."""
+    said = getattr(config, "num_hidden_layers", None)
+    return said if isinstance(said, int) else 0
 
 
 def layer_number(module: nn.Module, name: str) -> int:

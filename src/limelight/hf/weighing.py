@@ -9,7 +9,7 @@ runs. What the caller gets back from the model is what the caller asked for.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from limelight.capture import Site
 from limelight.capture.bound import Bound
 from limelight.errors import ArgumentError
 from limelight.hf.inputs import Inputs
-from limelight.hf.recorder import choose, layer_number
+from limelight.hf.recorder import choose, layer_count, layer_number
 from limelight.torch.arguments import by_name
 from limelight.torch.recording import CROSS
 
@@ -101,7 +101,7 @@ class Weigher:
             )
         self.model, self.progress, self.bound = model, progress, bound
         config = model.config.get_text_config()
-        self.count = int(getattr(config, "num_hidden_layers", None) or 0)
+        self.count = layer_count(config)
         self.wanted = choose(layers, set(range(self.count)), type(model).__name__)
         self.series: dict[tuple[str, int], Weights] = {}
         self.inputs = Inputs()
@@ -164,6 +164,8 @@ class Weigher:
 
     def _end(self, module: nn.Module, args: Any, output: Any) -> Any:
         weights, plain = self._asked.pop()
+        if not isinstance(output, Mapping):  # SpeechT5's vocoder gives a tensor
+            return output
         with torch.no_grad():
             for kind in TABLES:
                 everywhere = next((output[name] for name in GLOBAL if name in output), None)
@@ -197,14 +199,22 @@ class Weigher:
 
     def _name(self, kind: str, layer: int) -> str:
         """The innermost attention module of the layer: that is where weights are computed."""
+        named = dict(self.model.named_modules())
         found = [
             name
-            for name, module in self.model.named_modules()
+            for name, module in named.items()
             if "attention" in type(module).__name__.lower() and layer_number(module, name) == layer
         ]
         part = {"encoder_attentions": "encoder."}.get(kind, "decoder.")
         if kind != "attentions":
             found = [name for name in found if part in f"{name}."]
+        else:  # the text's, where the layers of another part (GOT-OCR2's eyes) have its numbers
+            text = self.model.config.get_text_config(decoder=True)
+            parts = [
+                n for n, m in named.items() if isinstance(m, PreTrainedModel) and m.config is text
+            ]
+            own = [n for n in found if any(not at or n.startswith(f"{at}.") for at in parts)]
+            found = own or found
         cross = kind == "cross_attentions"
         found = [name for name in found if bool(CROSS.search(name)) == cross] or found
         deepest = max((name.count(".") for name in found), default=0)
