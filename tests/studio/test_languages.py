@@ -189,7 +189,7 @@ def test_a_language_that_does_not_come_is_said(browser: Any, studio: Running) ->
     page.route("**/assets/de-*.js", lambda route: route.abort())
     page.goto(f"{studio.origin}/?token={studio.token}#/learn")
     parts = page.get_by_role("navigation", name="Parts")
-    choice = parts.get_by_role("combobox", name="Language")
+    choice = parts.get_by_role("combobox", name="Language", exact=True)
     choice.select_option("de")
     told = parts.get_by_role("alert").get_by_text("Deutsch could not be fetched")
     told.wait_for()
