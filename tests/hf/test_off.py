@@ -47,6 +47,26 @@ def test_off_is_a_projection_that_does_not_read_the_head(name: str) -> None:
     assert (found - truth).abs().max() <= 1e-9 * truth.abs().max()
 
 
+def test_modernbert_s_heads_go_off() -> None:
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.ModernBertConfig(
+        vocab_size=40, hidden_size=24, intermediate_size=32, num_hidden_layers=2, pad_token_id=0,
+        num_attention_heads=3, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2,
+    )  # fmt: skip
+    model, given = transformers.ModernBertModel(config).double().eval(), torch.arange(3, 14)[None]
+    model.set_attn_implementation("limelight")
+    with torch.no_grad():
+        whole = model(given).last_hidden_state
+        with hf.off(model, heads=[(1, 2)]):
+            found = model(given).last_hidden_state
+        without_columns(model, "layers.1.attn.Wo", [2], 3)
+        truth = model(given).last_hidden_state
+    assert (found - whole).abs().max() > 1e-3
+    torch.testing.assert_close(found, truth)
+
+
 @pytest.mark.parametrize("name", ONE)
 def test_the_projection_reads_what_the_heads_of_the_capture_give(name: str) -> None:
     """The heads that are cut are those that captures number."""

@@ -18,7 +18,7 @@ from limelight.hf.recorder import layer_number
 from limelight.torch.monitor.patch import bare
 from limelight.torch.projections import by_heads
 
-NAMES = ("o_proj", "out_proj", "c_proj", "dense", "out_lin", "wo", "o", "W_O")
+NAMES = ("o_proj", "out_proj", "c_proj", "dense", "out_lin", "wo", "o", "W_O", "Wo")
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 
 
